@@ -1,0 +1,152 @@
+# The whole developer interface: `make help` lists it. Each target makes what it needs, and only what is missing or outdated.
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.SUFFIXES:
+
+# Everything is kept in build/ and in this one folder.
+CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/vgpu-fleet
+
+VENV := build/venv
+PACKAGES := $(VENV)/.packages
+COLLECTIONS := build/collections
+COLLECTION := $(COLLECTIONS)/ansible_collections/vgpu/fleet
+STAGED := $(COLLECTIONS)/.staged
+TARBALL := build/dist/vgpu-fleet-$(shell sed -n 's/^version: *//p' galaxy.yml).tar.gz
+INSTALL_PATH := build/installed
+INSTALLED := $(INSTALL_PATH)/.installed
+
+# antsibull-docs and ansible-test write into the home folder whatever one tells them: theirs is $(CACHE)/home.
+export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
+export ANSIBLE_HOME ?= $(CACHE)/ansible
+export HYPOTHESIS_STORAGE_DIRECTORY := $(CURDIR)/build/hypothesis
+export PIP_CACHE_DIR := $(CACHE)/pip
+export UV_CACHE_DIR := $(CACHE)/uv
+export UV_SYSTEM_CERTS := true
+
+##@ To begin with
+
+.PHONY: demo
+demo: $(INSTALLED) ## A lab, a GPU enabled on it by a playbook, its vGPUs, and everything stopped again
+	@demo/run.sh
+
+.PHONY: test
+test: lint sanity unit integration ## Every check there is
+
+##@ Checks; K=EXPRESSION narrows unit and integration to matching tests
+
+PURE_CORE := $(subst /,.,$(patsubst %.py,ansible_collections/vgpu/fleet/%,$(wildcard plugins/module_utils/*.py)))
+
+.PHONY: lint
+lint: $(STAGED) ## Style and types: ruff, mypy, yamllint, ansible-lint, changelog, documentation
+	ruff check --quiet --output-format concise .
+	ruff format --check --quiet --output-format concise .
+	mypy --no-error-summary $(wildcard lab) tools
+	$(if $(PURE_CORE),mypy --no-error-summary --strict --python-version 3.10 $(PURE_CORE:%=-m %))
+	yamllint --strict .
+	antsibull-changelog lint
+	antsibull-changelog lint-changelog-yaml --strict changelogs/changelog.yaml
+	ANSIBLE_COLLECTIONS_PATH=$(COLLECTIONS) ansible-lint -q
+	@mkdir -p "$(CACHE)/home"
+	HOME="$(CACHE)/home" antsibull-docs lint-collection-docs --plugin-docs --validate-collection-refs self $(COLLECTION)
+
+.PHONY: sanity
+sanity: $(STAGED) ## ansible-test sanity, without any exception
+	python tools/ansible_test_home.py "$(CACHE)/home"
+	version=$$(python -c 'import sys; print("%d.%d" % sys.version_info[:2])') && \
+	cd $(COLLECTION) && HOME="$(CACHE)/home" ansible-test sanity --local --python $$version
+
+PYTEST := pytest --quiet $(if $(K),-k '$(K)') $(PYTEST_ARGS)
+
+.PHONY: unit
+unit: $(TARBALL) ## Unit tests
+	$(PYTEST) tests/unit
+
+.PHONY: integration
+integration: $(INSTALLED) ## Tests of the installed collection and of the lab, on a running lab
+	$(if $(wildcard tests/integration),\
+	ANSIBLE_COLLECTIONS_PATH="$(CURDIR)/$(INSTALL_PATH)" $(PYTEST) -o pythonpath=". $(INSTALL_PATH)" tests/integration)
+
+TRACES ?= tests/data/traces
+
+.PHONY: replay
+replay: $(PACKAGES) ## Play recordings of real controllers on a lab and compare: TRACES=DIR
+	@python -m lab replay --traces "$(TRACES)"
+
+.PHONY: bench
+bench: $(INSTALLED) build/bench/.packages ## Measure the collection, also against others
+	$(if $(wildcard tests/bench),\
+	ANSIBLE_COLLECTIONS_PATH="$(CURDIR)/$(INSTALL_PATH):$(CURDIR)/build/bench" $(PYTEST) tests/bench,\
+	@echo "There are no benchmarks yet.")
+
+##@ Using it
+
+.PHONY: playbook
+playbook: $(INSTALLED) ## Run ansible-playbook with the installed collection and your environment: ARGS="play.yml -v"
+	@ANSIBLE_COLLECTIONS_PATH="$(CURDIR)/$(INSTALL_PATH)" ansible-playbook $(ARGS)
+
+.PHONY: lab
+lab: $(PACKAGES) ## Run the lab's command: ARGS="up --help"
+	@python -m lab $(ARGS)
+
+.PHONY: lab-up
+lab-up: $(PACKAGES) ## Start a lab: ARGS="--scenario mixed"
+	@python -m lab up $(ARGS)
+
+.PHONY: lab-down
+lab-down: $(PACKAGES) ## Stop the lab
+	@python -m lab down $(ARGS)
+
+.PHONY: docs
+docs: $(STAGED) ## Build the documentation into build/docs
+	@mkdir -p "$(CACHE)/home"
+	HOME="$(CACHE)/home" ANSIBLE_COLLECTIONS_PATH=$(COLLECTIONS) tools/docs.sh
+
+##@ Upkeep
+
+.PHONY: format
+format: $(PACKAGES) ## Format the Python code
+	ruff check --quiet --fix --exit-zero .
+	ruff format --quiet .
+
+.PHONY: lock
+lock: $(PACKAGES) ## Pin the development packages anew
+	uv pip compile --quiet --upgrade --universal --python-version 3.11 --no-emit-index-url --no-header --no-annotate \
+		--output-file requirements/dev.txt requirements/dev.in
+
+.PHONY: changelog
+changelog: $(STAGED) ## Bring CHANGELOG.rst up to date with its fragments
+	antsibull-changelog release --refresh --reload-plugins --update-existing
+
+.PHONY: clean
+clean: ## Stop the labs in build/ and remove it; the cache stays
+	@for state in $(wildcard build/*/state.json); do python -m lab down --run-dir "$${state%/*}"; done
+	rm -rf build
+
+.PHONY: help
+help: ## This list
+	@awk -F ':.*## ' '/^##@ / { printf "\n%s\n", substr($$0, 5) } /^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' Makefile
+
+# What the targets above stand on.
+
+$(PACKAGES): requirements/dev.txt tools/venv.sh
+	@echo "Installing Python packages into $(VENV) ..." >&2
+	@PYTHON=$(PYTHON) tools/venv.sh $(VENV) requirements/dev.txt >&2
+	@touch $@
+
+build/bench/.packages: requirements/bench.txt | $(PACKAGES)
+	@uv pip install --quiet --no-deps --target build/bench -r requirements/bench.txt
+	@touch $@
+
+# The stamp's time changes only when the copy did.
+.PHONY: FORCE
+$(STAGED): FORCE $(PACKAGES)
+	@python tools/stage.py $(COLLECTIONS) --stamp $@
+
+$(TARBALL): $(STAGED)
+	@ansible-galaxy collection build --force --output-path $(@D) $(COLLECTION) > build/dist.log
+
+$(INSTALLED): $(TARBALL)
+	@rm -rf $(INSTALL_PATH)
+	@ANSIBLE_COLLECTIONS_PATH=$(INSTALL_PATH) ansible-galaxy collection install --offline -p $(INSTALL_PATH) $< > build/install.log
+	@touch $@

@@ -1,0 +1,13 @@
+#!/bin/sh
+# Build the pages in docs/ and the reference of every plugin and role into build/docs/html.
+set -eu
+source=build/docs/source
+
+rm -rf build/docs
+mkdir -p "$source/reference"
+cp docs/*.md docs/docsite/conf.py "$source"
+# antsibull-docs refuses a folder that others may write to.
+chmod go-w "$source/reference"
+antsibull-docs collection --use-current --squash-hierarchy --fail-on-error --dest-dir "$source/reference" vgpu.fleet
+sphinx-build --quiet --fail-on-warning --keep-going "$source" build/docs/html
+echo "build/docs/html/index.html"
