@@ -1,0 +1,345 @@
+"""A real Kubernetes control plane on loopback: etcd, kube-apiserver, scheduler and controller manager.
+
+Only the nodes are missing. Node objects are plain data, and whoever patches their status plays the kubelet.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+import socket
+import ssl
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import yaml
+
+from lab import kubeconfig, pki, processes
+from lab.errors import LabError
+from lab.kube import Client
+from lab.rundir import RunDir, write_atomically
+
+BINARIES = ("etcd", "kube-apiserver", "kube-scheduler", "kube-controller-manager")
+POLL_SECONDS = 0.05
+START_TIMEOUT = 90.0
+# Another program can take a free port between our choice and our use of it.
+PORT_ATTEMPTS = 3
+
+SERVICE_NETWORK = "10.53.0.0/16"
+SERVICE_ADDRESS = "10.53.0.1"
+FRONT_PROXY = "front-proxy-client"
+# Half of the start of these programs is garbage collection: memory buys it back, within a limit.
+FAST_START = {"GOGC": "400", "GOMEMLIMIT": "1GiB"}
+PORTS = ("etcd", "etcd-peer", "kube-apiserver", "kube-scheduler", "kube-controller-manager")
+
+AUDIT_POLICY = {
+    "apiVersion": "audit.k8s.io/v1",
+    "kind": "Policy",
+    "omitStages": ["RequestReceived"],
+    "omitManagedFields": True,
+    "rules": [
+        {"level": "None", "nonResourceURLs": ["/healthz*", "/livez*", "/readyz*"]},
+        {"level": "Metadata"},
+    ],
+}
+
+READ = ["get", "list", "watch"]
+VIEWER_RULES = [
+    {
+        "apiGroups": ["devices.harvesterhci.io", "harvesterhci.io", "kubevirt.io", "node.harvesterhci.io"],
+        "resources": ["*"],
+        "verbs": READ,
+    },
+    {
+        "apiGroups": [""],
+        "resources": ["nodes", "pods", "pods/log", "namespaces", "events", "configmaps", "services", "endpoints"],
+        "verbs": READ,
+    },
+    {"apiGroups": ["apps"], "resources": ["daemonsets", "deployments"], "verbs": READ},
+    {"apiGroups": ["apiextensions.k8s.io"], "resources": ["customresourcedefinitions"], "verbs": READ},
+]
+
+
+class PortTaken(LabError):
+    pass
+
+
+def start(run: RunDir, binaries: Mapping[str, Path]) -> None:
+    """Everything, up to a control plane that schedules pods."""
+    start_api(run, binaries)
+    start_controllers(run)
+    wait_ready(run)
+
+
+def start_api(run: RunDir, binaries: Mapping[str, Path], meanwhile: Callable[[], None] | None = None) -> None:
+    """etcd and kube-apiserver, ready to be used; `meanwhile` may start what will wait for them.
+
+    Definitions of custom resources that are installed before `start_controllers` are known to the
+    garbage collector from its first moment; later ones it finds within half a minute.
+    """
+    run.create()
+    run.update(binaries={name: str(binaries[name]) for name in BINARIES})
+    for attempt in range(1, PORT_ATTEMPTS + 1):
+        _choose_addresses(run)
+        _write_credentials(run)
+        try:
+            _spawn_etcd(run)
+            _spawn_apiserver(run)
+            if meanwhile:
+                meanwhile()
+            wait_api_ready(run)
+            break
+        except PortTaken:
+            processes.stop_all(run)
+            if attempt == PORT_ATTEMPTS:
+                raise
+    asyncio.run(_grant_viewer(run))
+
+
+def start_controllers(run: RunDir) -> None:
+    """Scheduler and controller manager; returns before they are ready."""
+    _spawn_scheduler(run)
+    _spawn_controller_manager(run)
+
+
+def wait_ready(run: RunDir, timeout: float = START_TIMEOUT) -> None:
+    """Until the API answers and both scheduler and controller manager call themselves healthy."""
+    wait_api_ready(run, timeout)
+    for name in ("kube-scheduler", "kube-controller-manager"):
+        wait_healthy(run, name, timeout)
+
+
+def wait_healthy(run: RunDir, name: str, timeout: float = START_TIMEOUT) -> None:
+    """Until a program that serves /healthz on its recorded port says so."""
+    _wait(run, name, "/healthz", timeout)
+
+
+def wait_api_ready(run: RunDir, timeout: float = START_TIMEOUT) -> None:
+    _wait(run, "kube-apiserver", "/readyz", timeout, also="etcd")
+
+
+def stop_apiserver(run: RunDir) -> None:
+    processes.stop(run, "kube-apiserver")
+
+
+def start_apiserver(run: RunDir) -> None:
+    """Bring a stopped API server back, at the same address and with the same data."""
+    _spawn_apiserver(run)
+    wait_api_ready(run)
+
+
+def restart_apiserver(run: RunDir) -> None:
+    stop_apiserver(run)
+    start_apiserver(run)
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports nobody listens on now; all are held until the last is found, so that they differ."""
+    sockets = [socket.socket(socket.AF_INET, socket.SOCK_STREAM) for _ in range(count)]
+    try:
+        for one in sockets:
+            one.bind(("127.0.0.1", 0))
+        return [one.getsockname()[1] for one in sockets]
+    finally:
+        for one in sockets:
+            one.close()
+
+
+def _choose_addresses(run: RunDir) -> None:
+    ports = dict(zip(PORTS, free_ports(len(PORTS)), strict=True))
+    run.update(ports=ports, server=f"https://127.0.0.1:{ports['kube-apiserver']}")
+
+
+def _write_credentials(run: RunDir) -> None:
+    service_names = [f"kubernetes{suffix}" for suffix in ("", ".default", ".default.svc")]
+    pki.server(run, "kube-apiserver", [*service_names, SERVICE_ADDRESS])
+    for name in ("etcd", "kube-scheduler", "kube-controller-manager"):
+        pki.server(run, name)
+    pki.client(run, FRONT_PROXY, FRONT_PROXY, issuer="front-proxy-ca")
+    pki.signing_key(run)
+    kubeconfig.issue_all(run)
+    write_atomically(run.path / "audit-policy.yaml", yaml.safe_dump(AUDIT_POLICY, sort_keys=False))
+
+
+def _spawn_etcd(run: RunDir) -> None:
+    ports = run.read()["ports"]
+    serving, ca = pki.pair(run, "etcd"), pki.authority(run).cert
+    client_url, peer_url = (f"https://127.0.0.1:{ports[name]}" for name in ("etcd", "etcd-peer"))
+    _spawn(
+        run,
+        "etcd",
+        {
+            "name": "lab",
+            "data-dir": run.etcd,
+            "listen-client-urls": client_url,
+            "advertise-client-urls": client_url,
+            "listen-peer-urls": peer_url,
+            "initial-advertise-peer-urls": peer_url,
+            "initial-cluster": f"lab={peer_url}",
+            "cert-file": serving.cert,
+            "key-file": serving.key,
+            "trusted-ca-file": ca,
+            "client-cert-auth": True,
+            "peer-cert-file": serving.cert,
+            "peer-key-file": serving.key,
+            "peer-trusted-ca-file": ca,
+            "peer-client-cert-auth": True,
+            # A lab's data need not survive a power cut.
+            "unsafe-no-fsync": True,
+            "quota-backend-bytes": 4 * 2**30,
+            "log-level": "warn",
+        },
+    )
+
+
+def _spawn_apiserver(run: RunDir) -> None:
+    ports = run.read()["ports"]
+    ca = pki.authority(run)
+    serving, etcd = pki.pair(run, "kube-apiserver"), pki.pair(run, "etcd")
+    front_proxy, tokens = pki.pair(run, FRONT_PROXY), pki.signing_key(run)
+    _spawn(
+        run,
+        "kube-apiserver",
+        {
+            "etcd-servers": f"https://127.0.0.1:{ports['etcd']}",
+            "etcd-cafile": ca.cert,
+            "etcd-certfile": etcd.cert,
+            "etcd-keyfile": etcd.key,
+            "bind-address": "127.0.0.1",
+            "secure-port": ports["kube-apiserver"],
+            "tls-cert-file": serving.cert,
+            "tls-private-key-file": serving.key,
+            # Loopback is no address for the endpoints of the kubernetes service.
+            "endpoint-reconciler-type": "none",
+            "service-cluster-ip-range": SERVICE_NETWORK,
+            "client-ca-file": ca.cert,
+            "token-auth-file": kubeconfig.token_file(run),
+            "authorization-mode": "RBAC",
+            "service-account-issuer": "https://kubernetes.default.svc",
+            "service-account-key-file": tokens.cert,
+            "service-account-signing-key-file": tokens.key,
+            "requestheader-client-ca-file": pki.authority(run, "front-proxy-ca").cert,
+            "requestheader-allowed-names": FRONT_PROXY,
+            "requestheader-username-headers": "X-Remote-User",
+            "requestheader-group-headers": "X-Remote-Group",
+            "requestheader-extra-headers-prefix": "X-Remote-Extra-",
+            "proxy-client-cert-file": front_proxy.cert,
+            "proxy-client-key-file": front_proxy.key,
+            "audit-policy-file": run.path / "audit-policy.yaml",
+            "audit-log-path": run.audit_log,
+            # A request's line is in the file before its answer is out, and the file is never rotated.
+            "audit-log-mode": "blocking",
+            "audit-log-maxsize": 100_000,
+            # Pods may be created in a namespace whose default service account does not exist yet.
+            "disable-admission-plugins": "ServiceAccount",
+            "allow-privileged": True,
+            # Nothing is throttled: two plain limits instead of priority and fairness.
+            "enable-priority-and-fairness": False,
+            "max-requests-inflight": 4000,
+            "max-mutating-requests-inflight": 2000,
+            "profiling": False,
+        },
+        # It would wait for its watchers, who have no reason to leave.
+        grace=1.0,
+    )
+
+
+def _spawn_scheduler(run: RunDir) -> None:
+    _spawn(run, "kube-scheduler", _controller_flags(run, "kube-scheduler"))
+
+
+def _spawn_controller_manager(run: RunDir) -> None:
+    _spawn(
+        run,
+        "kube-controller-manager",
+        {
+            **_controller_flags(run, "kube-controller-manager"),
+            # Nobody renews node leases here, and nodes should not become NotReady for it.
+            "controllers": "*,-node-lifecycle-controller",
+            "service-account-private-key-file": pki.signing_key(run).key,
+            "root-ca-file": pki.authority(run).cert,
+        },
+    )
+
+
+def _controller_flags(run: RunDir, name: str) -> dict[str, object]:
+    serving = pki.pair(run, name)
+    return {
+        "kubeconfig": run.kubeconfig(name),
+        "bind-address": "127.0.0.1",
+        "secure-port": run.read()["ports"][name],
+        "tls-cert-file": serving.cert,
+        "tls-private-key-file": serving.key,
+        "leader-elect": False,
+        "profiling": False,
+        # The client's own limits are meant for large clusters that share one API server.
+        "kube-api-qps": 1000,
+        "kube-api-burst": 2000,
+    }
+
+
+def _spawn(run: RunDir, name: str, flags: Mapping[str, object], grace: float = processes.GRACE_SECONDS) -> None:
+    program = run.read()["binaries"][name]
+    processes.spawn(run, name, [program, *as_arguments(flags)], env=FAST_START, grace=grace)
+
+
+def as_arguments(flags: Mapping[str, object]) -> list[str]:
+    return [f"--{flag}={_as_flag(value)}" for flag, value in flags.items()]
+
+
+def _as_flag(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _wait(run: RunDir, name: str, path: str, timeout: float, also: str | None = None) -> None:
+    port = run.read()["ports"][name]
+    tls = ssl.create_default_context(cafile=str(pki.authority(run).cert))
+    if name == "kube-apiserver":
+        # Anonymous callers are refused until the API server has made its RBAC roles.
+        admin = pki.pair(run, "client-admin")
+        tls.load_cert_chain(str(admin.cert), str(admin.key))
+    wait_until(run, [one for one in (name, also) if one], lambda: _answers_ok(port, path, tls), timeout)
+
+
+def wait_until(run: RunDir, names: list[str], done: Callable[[], bool], timeout: float = START_TIMEOUT) -> None:
+    """Poll until done; give up at once when one of the named processes has ended."""
+    deadline = time.monotonic() + timeout
+    while not done():
+        for name in names:
+            if not processes.is_running(run, name):
+                raise _ended(run, name)
+        if time.monotonic() > deadline:
+            raise LabError(f"{names[0]} is not ready after {timeout:.0f} s.", hint=f"See {run.log(names[0])}.")
+        time.sleep(POLL_SECONDS)
+
+
+def _ended(run: RunDir, name: str) -> LabError:
+    lines = run.log(name).read_text(errors="replace").splitlines()
+    tail = "\n".join(lines[-5:])
+    kind = PortTaken if "address already in use" in tail else LabError
+    return kind(f"{name} ended while it started:\n{tail}", hint=f"The whole log is in {run.log(name)}.")
+
+
+def _answers_ok(port: int, path: str, tls: ssl.SSLContext) -> bool:
+    connection = http.client.HTTPSConnection("127.0.0.1", port, context=tls, timeout=5)
+    try:
+        connection.request("GET", path)
+        return connection.getresponse().status == 200
+    except (OSError, http.client.HTTPException):
+        return False
+    finally:
+        connection.close()
+
+
+async def _grant_viewer(run: RunDir) -> None:
+    rbac = "/apis/rbac.authorization.k8s.io/v1"
+    role = {"metadata": {"name": "lab-viewer"}, "rules": VIEWER_RULES}
+    binding = {
+        "metadata": {"name": "lab-viewer"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "lab-viewer"},
+        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": kubeconfig.VIEWER.name}],
+    }
+    async with Client.from_kubeconfig(run.kubeconfig(), user_agent="lab") as client:
+        await client.create_if_absent(f"{rbac}/clusterroles", role)
+        await client.create_if_absent(f"{rbac}/clusterrolebindings", binding)

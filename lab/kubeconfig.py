@@ -1,0 +1,125 @@
+"""Who may talk to the lab's API server, and the kubeconfig files they do it with.
+
+Users come in two kinds. Client certificates can be issued at any time. Bearer tokens stand in a
+file which kube-apiserver reads when it starts, so token users are prepared before that.
+"""
+
+from __future__ import annotations
+
+import csv
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from lab import pki
+from lab.errors import LabError
+from lab.rundir import RunDir, write_atomically
+
+MASTERS = "system:masters"
+LONGEST_COMMON_NAME = 64
+
+
+@dataclass(frozen=True)
+class User:
+    kubeconfig: str
+    name: str
+    groups: tuple[str, ...] = ()
+    token: bool = False
+
+
+# The names matter: admission webhooks tell components from people by them. What a component
+# may do is not under test, so each is a master; its own RBAC rules would only slow the start.
+COMPONENTS = (
+    User("admin", "lab:admin", (MASTERS,)),
+    User("kube-scheduler", "system:kube-scheduler", (MASTERS,)),
+    User("kube-controller-manager", "system:kube-controller-manager", (MASTERS,)),
+    User("kubelet", "lab:kubelet", (MASTERS,)),
+    # Its name is longer than a certificate's CN may be.
+    User(
+        "pcidevices",
+        "system:serviceaccount:harvester-system:harvester-pcidevices-controller",
+        (MASTERS,),
+        token=True,
+    ),
+    User("harvester", "system:serviceaccount:harvester-system:harvester", (MASTERS,)),
+    User("virt-controller", "system:serviceaccount:harvester-system:kubevirt-controller", (MASTERS,)),
+    User("virt-api", "system:serviceaccount:harvester-system:kubevirt-apiserver", (MASTERS,)),
+    User("virt-handler", "system:serviceaccount:harvester-system:kubevirt-handler", (MASTERS,)),
+)
+VIEWER = User("viewer", "lab:viewer", token=True)
+NOBODY = User("nobody", "lab:nobody", token=True)
+USERS = (*COMPONENTS, VIEWER, NOBODY)
+
+
+def token_file(run: RunDir) -> Path:
+    return run.pki / "tokens.csv"
+
+
+def issue_all(run: RunDir) -> None:
+    """Every user the lab knows, and `expired`, whose token the server does not accept."""
+    for user in USERS:
+        if user.token:
+            issue_token_user(run, user.kubeconfig, user.name, user.groups)
+        else:
+            issue(run, user.kubeconfig, user.name, user.groups)
+    issue_unknown_token(run, "expired")
+
+
+def issue(run: RunDir, name: str, user: str, groups: Sequence[str] = (), namespace: str = "default") -> Path:
+    """A kubeconfig with a client certificate."""
+    if len(user) > LONGEST_COMMON_NAME:
+        raise LabError(
+            f"The user name {user} does not fit into a client certificate ({LONGEST_COMMON_NAME} characters).",
+            hint="Give it a token before the API server starts.",
+        )
+    files = pki.client(run, f"client-{name}", user, groups)
+    return _write(run, name, {"client-certificate": str(files.cert), "client-key": str(files.key)}, namespace)
+
+
+def issue_token_user(run: RunDir, name: str, user: str, groups: Sequence[str] = (), namespace: str = "default") -> Path:
+    """A kubeconfig with a token; only tokens issued before the API server starts are accepted."""
+    tokens = _read_tokens(run)
+    token = next((row[0] for row in tokens if row[1] == user), None) or secrets.token_hex(20)
+    rows = [row for row in tokens if row[1] != user] + [[token, user, user, ",".join(groups)]]
+    with_quotes = "".join(",".join(f'"{field}"' for field in row) + "\n" for row in rows)
+    write_atomically(token_file(run), with_quotes)
+    return _write(run, name, {"token": token}, namespace)
+
+
+def issue_unknown_token(run: RunDir, name: str, namespace: str = "default") -> Path:
+    """What a kubeconfig looks like after its token has expired: well formed, and answered with 401."""
+    return _write(run, name, {"token": secrets.token_hex(20)}, namespace)
+
+
+def _read_tokens(run: RunDir) -> list[list[str]]:
+    try:
+        with token_file(run).open(newline="") as file:
+            return list(csv.reader(file))
+    except FileNotFoundError:
+        return []
+
+
+def _write(run: RunDir, name: str, credentials: dict[str, Any], namespace: str) -> Path:
+    config = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": "lab",
+        "clusters": [
+            {
+                "name": "lab",
+                "cluster": {
+                    "server": run.read()["server"],
+                    "certificate-authority": str(pki.authority(run).cert),
+                },
+            }
+        ],
+        "users": [{"name": name, "user": credentials}],
+        "contexts": [{"name": "lab", "context": {"cluster": "lab", "user": name, "namespace": namespace}}],
+    }
+    path = run.kubeconfig(name)
+    write_atomically(path, yaml.safe_dump(config, sort_keys=False))
+    return path

@@ -1,0 +1,274 @@
+"""A real KubeVirt without its operator: the definitions, virt-api and virt-controller.
+
+The node agent and the guests are somebody else's part. As in Harvester, KubeVirt is installed in harvester-system.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import subprocess
+from collections.abc import Awaitable, Mapping
+from pathlib import Path
+from typing import Any
+
+from lab import binaries, controlplane, pki, processes
+from lab.errors import LabError
+from lab.kube import Client
+from lab.rundir import RunDir, write_atomically
+
+Json = dict[str, Any]
+
+BINARIES = ("virt-api", "virt-controller")
+MANIFESTS_BINARY = "kubevirt-manifests"
+NAMESPACE = "harvester-system"
+IMAGES = "docker.io/kubevirt"
+VERSION = binaries.pinned_version(binaries.KUBEVIRT, "kubevirt.io/kubevirt")
+POLL_SECONDS = 0.1
+
+CRD_PATH = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+WEBHOOK_PATH = "/apis/admissionregistration.k8s.io/v1"
+API_SERVICE_PATH = "/apis/apiregistration.k8s.io/v1/apiservices"
+CR_PATH = f"/apis/kubevirt.io/v1/namespaces/{NAMESPACE}/kubevirts"
+
+# The API server spends seconds on large schemas. These kinds exist because the components watch them,
+# nothing in a lab writes them, and of the others only the stored version is in use.
+UNCHECKED_KINDS = {
+    "VirtualMachineInstancePreset",
+    "VirtualMachineInstanceReplicaSet",
+    "VirtualMachinePool",
+    "VirtualMachineSnapshotContent",
+}
+UNCHECKED = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
+
+# After what Harvester sets by default; HostDevices is the one that VMs with devices need.
+CONFIGURATION = {
+    "additionalGuestMemoryOverheadRatio": "1.5",
+    "developerConfiguration": {
+        "featureGates": [
+            "LiveMigration",
+            "HotplugVolumes",
+            "HostDevices",
+            "GPU",
+            "CPUManager",
+            "VMPersistentState",
+            "ExpandDisks",
+        ]
+    },
+}
+# Without a phase the components ignore the object, and without an architecture they refuse VMs.
+STATUS = {
+    "phase": "Deployed",
+    "defaultArchitecture": "amd64",
+    "observedKubeVirtVersion": VERSION,
+    "operatorVersion": VERSION,
+    "targetKubeVirtVersion": VERSION,
+}
+
+
+def install_crds(run: RunDir, manifests: Path) -> None:
+    """The definitions and the KubeVirt object: VMs can be stored, whether or not KubeVirt runs."""
+    asyncio.run(_install(run, manifests))
+
+
+def start_early(run: RunDir, programs: Mapping[str, Path]) -> None:
+    """virt-api alone, which computes for seconds before it needs the API server and then waits for it."""
+    ports = dict(zip(BINARIES, controlplane.free_ports(len(BINARIES)), strict=True))
+    with run.editing() as state:
+        state["ports"].update(ports)
+        state["binaries"].update({name: str(programs[name]) for name in BINARIES})
+    pki.server(run, "virt-api", [f"virt-api.{NAMESPACE}.svc"])
+    pki.server(run, "virt-controller")
+    _spawn(run, "virt-api")
+
+
+def start(run: RunDir, programs: Mapping[str, Path]) -> None:
+    """virt-api, if it does not run yet, and virt-controller; needs what `install_crds` made."""
+    if not processes.is_running(run, "virt-api"):
+        start_early(run, programs)
+    asyncio.run(_create_prerequisites(run))
+    _spawn(run, "virt-controller")
+
+
+def restart_ended(run: RunDir) -> None:
+    """What a kubelet would do: start those again which have ended."""
+    for name in BINARIES:
+        if not processes.is_running(run, name):
+            _spawn(run, name)
+
+
+def wait_ready(run: RunDir, timeout: float = controlplane.START_TIMEOUT) -> None:
+    """Until VMs are admitted by virt-api and run by virt-controller."""
+    try:
+        asyncio.run(asyncio.wait_for(_become_ready(run), timeout))
+    except TimeoutError:
+        logs = f"{run.log('virt-api')} and {run.log('virt-controller')}"
+        raise LabError(f"KubeVirt is not ready after {timeout:.0f} s.", hint=f"See {logs}.") from None
+
+
+def _flags(run: RunDir, name: str) -> Json:
+    serving = pki.pair(run, name)
+    common = {"kubeconfig": run.kubeconfig(name), "listen": "127.0.0.1", "port": run.read()["ports"][name]}
+    if name == "virt-api":
+        return common | {
+            "subresources-only": True,
+            "tls-cert-file": serving.cert,
+            "tls-key-file": serving.key,
+            "handler-cert-file": serving.cert,
+            "handler-key-file": serving.key,
+        }
+    return common | {
+        "launcher-image": f"{IMAGES}/virt-launcher:{VERSION}",
+        "exporter-image": f"{IMAGES}/virt-exportserver:{VERSION}",
+        "prom-cert-file": serving.cert,
+        "prom-key-file": serving.key,
+        # It ends when it cannot renew its lease, as in an outage of the API server.
+        "leader-elect-lease-duration": "20m",
+        "leader-elect-renew-deadline": "15m",
+    }
+
+
+def _spawn(run: RunDir, name: str) -> None:
+    scratch = run.path / "tmp"
+    scratch.mkdir(exist_ok=True)
+    processes.spawn(
+        run,
+        name,
+        [run.read()["binaries"][name], *controlplane.as_arguments(_flags(run, name))],
+        env={**controlplane.FAST_START, "KUBEVIRT_NAMESPACE": NAMESPACE, "TMPDIR": str(scratch)},
+        # virt-api sleeps for five seconds before it ends, to let load balancers notice.
+        grace=0.2,
+    )
+
+
+async def _install(run: RunDir, manifests: Path) -> None:
+    with run.editing() as state:
+        state["binaries"][MANIFESTS_BINARY] = str(manifests)
+    crds = _manifests(manifests)["crds"]
+    async with _client(run) as client:
+        await asyncio.gather(_create_namespace(client), *(_create_crd(client, crd) for crd in crds))
+        await _until_served(client, crds)
+        await _create_cr(client)
+
+
+async def _create_prerequisites(run: RunDir) -> None:
+    ca = pki.authority(run).cert.read_text()
+    core = f"/api/v1/namespaces/{NAMESPACE}"
+    async with _client(run) as client:
+        await asyncio.gather(
+            client.create_if_absent(
+                f"{core}/configmaps", {"metadata": {"name": "kubevirt-ca"}, "data": {"ca-bundle": ca}}
+            ),
+            # The aggregation layer finds virt-api by a service, and services have no endpoints on loopback.
+            client.create_if_absent(
+                f"{core}/services",
+                {"metadata": {"name": "virt-api"}, "spec": {"type": "ExternalName", "externalName": "localhost"}},
+            ),
+        )
+
+
+async def _become_ready(run: RunDir) -> None:
+    async with _client(run) as client:
+        await _until_healthy(run, "virt-api")
+        await _register_virt_api(run, client)
+        await _until_healthy(run, "virt-controller")
+        await _until_leading(client)
+
+
+async def _register_virt_api(run: RunDir, client: Client) -> None:
+    manifests = _manifests(Path(run.read()["binaries"][MANIFESTS_BINARY]))
+    port = run.read()["ports"]["virt-api"]
+    bundle = base64.b64encode(pki.authority(run).cert.read_bytes()).decode()
+    registrations: list[Awaitable[None]] = []
+    for key, resource in (
+        ("mutatingWebhookConfiguration", "mutatingwebhookconfigurations"),
+        ("validatingWebhookConfiguration", "validatingwebhookconfigurations"),
+    ):
+        configuration = manifests[key]
+        for webhook in configuration["webhooks"]:
+            path = webhook["clientConfig"]["service"]["path"]
+            webhook["clientConfig"] = {"url": f"https://127.0.0.1:{port}{path}", "caBundle": bundle}
+        registrations.append(client.create_if_absent(f"{WEBHOOK_PATH}/{resource}", configuration))
+    for service in manifests["apiServices"]:
+        service["spec"]["service"]["port"] = port
+        service["spec"]["caBundle"] = bundle
+        registrations.append(client.create_if_absent(API_SERVICE_PATH, service))
+    await asyncio.gather(*registrations)
+    for service in manifests["apiServices"]:
+        await _until_condition(client, f"{API_SERVICE_PATH}/{service['metadata']['name']}", "Available")
+
+
+async def _create_namespace(client: Client) -> None:
+    await client.create_if_absent("/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
+
+
+async def _create_cr(client: Client) -> None:
+    cr = {
+        "apiVersion": "kubevirt.io/v1",
+        "kind": "KubeVirt",
+        "metadata": {"name": "kubevirt"},
+        "spec": {"configuration": CONFIGURATION},
+    }
+    await client.create_if_absent(CR_PATH, cr)
+    await client.patch(f"{CR_PATH}/kubevirt/status", {"status": STATUS})
+
+
+async def _create_crd(client: Client, crd: Json) -> None:
+    for version in crd["spec"]["versions"]:
+        if crd["spec"]["names"]["kind"] in UNCHECKED_KINDS or not version["storage"]:
+            version["schema"] = UNCHECKED
+    await client.create_if_absent(CRD_PATH, {**crd, "status": {}})
+
+
+async def _until_served(client: Client, crds: list[Json]) -> None:
+    """By discovery, which is small: the definitions themselves are hundreds of kilobytes to read and send."""
+    wanted: dict[str, set[str]] = {}
+    for crd in crds:
+        for version in crd["spec"]["versions"]:
+            path = f"/apis/{crd['spec']['group']}/{version['name']}"
+            wanted.setdefault(path, set()).add(crd["spec"]["names"]["plural"])
+    for path, plurals in wanted.items():
+        while True:
+            answer = await client.get_or_none(path) or {}
+            if plurals <= {resource["name"] for resource in answer.get("resources", [])}:
+                break
+            await asyncio.sleep(POLL_SECONDS)
+
+
+async def _until_condition(client: Client, path: str, condition: str) -> None:
+    while True:
+        status = (await client.get(path)).get("status", {})
+        if any(one["type"] == condition and one["status"] == "True" for one in status.get("conditions") or []):
+            return
+        await asyncio.sleep(POLL_SECONDS)
+
+
+async def _until_healthy(run: RunDir, name: str) -> None:
+    await asyncio.to_thread(controlplane.wait_healthy, run, name)
+
+
+async def _until_leading(client: Client) -> None:
+    """Only the leader runs the controllers, and it is one as soon as the lease is its own."""
+    path = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/virt-controller"
+    while True:
+        lease = await client.get_or_none(path)
+        if lease and lease["spec"].get("holderIdentity"):
+            return
+        await asyncio.sleep(POLL_SECONDS)
+
+
+def _manifests(program: Path) -> Json:
+    """What the program prints, which is kept beside it since it never changes."""
+    kept = program.with_name(f"{program.name}.json")
+    if not kept.exists():
+        answer = subprocess.run([str(program), "--namespace", NAMESPACE], capture_output=True, text=True, check=False)
+        if answer.returncode:
+            raise LabError(f"{program.name} failed: {answer.stderr.strip()}.")
+        write_atomically(kept, answer.stdout)
+    manifests: Json = json.loads(kept.read_text())
+    return manifests
+
+
+def _client(run: RunDir) -> Client:
+    return Client.from_kubeconfig(run.kubeconfig(), user_agent="lab")
