@@ -1,0 +1,174 @@
+"""The lab's command."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shlex
+import sys
+from pathlib import Path
+
+from lab import controlplane, processes, scenario, up
+from lab.control import Control
+from lab.errors import LabError
+from lab.harvester import versions
+from lab.rundir import RunDir
+
+ABOUT = """A data centre on a laptop: a real Kubernetes control plane and KubeVirt, with simulated GPU nodes,
+Harvester controllers and webhooks on it. Everything binds to loopback and lives in one run directory."""
+
+FAULTS = """Faults are switched on by name and off with --off:
+
+  driver-missing [--node N]   the driver does not build: its pod crashes, enabled GPUs get no functions
+  httpendpoint                the placeholder is still in the driver's location
+  webhook-down                the pcidevices webhook does not answer, so no rule applies
+  process-down [--node N]     the pcidevices process of a node, or of all, is gone
+  addon-fails                 the next deployment of nvidia-driver-toolkit fails
+  apiserver-restart           the API server goes away and comes back (nothing to switch off)
+
+A reboot of a node has a command of its own: lab reboot."""
+
+
+def parser() -> argparse.ArgumentParser:
+    main = argparse.ArgumentParser(prog="lab", description=ABOUT, formatter_class=argparse.RawDescriptionHelpFormatter)
+    common = argparse.ArgumentParser(add_help=False)
+    common.add_argument(
+        "--run-dir",
+        type=Path,
+        default=Path(os.environ.get("LAB_RUN_DIR", "build/lab")),
+        help="where the lab lives; several labs run side by side in different directories"
+        " (default: $LAB_RUN_DIR, else build/lab)",
+    )
+    commands = main.add_subparsers(dest="command", required=True, metavar="COMMAND")
+
+    def command(name: str, text: str, epilog: str | None = None) -> argparse.ArgumentParser:
+        return commands.add_parser(
+            name,
+            help=text,
+            description=text[0].upper() + text[1:] + ".",
+            epilog=epilog,
+            parents=[common],
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+
+    start = command("up", "start a lab and return when it is ready")
+    start.add_argument(
+        "--scenario", default="default", help=f"a shipped one ({', '.join(scenario.names())}) or a YAML file"
+    )
+    start.add_argument("--harvester-version", default=versions.DEFAULT, choices=list(versions.VERSIONS))
+    start.add_argument(
+        "--speed",
+        type=float,
+        default=1.0,
+        help="simulated seconds per second; 0 stops the clock, which then moves by lab advance alone (default: 1)",
+    )
+    start.add_argument(
+        "--without",
+        action="append",
+        default=[],
+        choices=up.PARTS,
+        help="leave a part out: without kubevirt VMs are stored, not run; may be given several times",
+    )
+    command("down", "stop the lab, whatever state it is in")
+    command("status", "show what runs, and the simulated time")
+    command("env", "print what to export, for: eval $(lab env)")
+    command("reset", "stop the lab and start it again from its scenario's beginning")
+    fault = command("fault", "switch a fault on or off", FAULTS)
+    fault.add_argument("name")
+    fault.add_argument("--off", action="store_true", help="switch it off again")
+    fault.add_argument("--node", help="only on this node, where the fault has one")
+    reboot = command("reboot", "reboot a node: its GPUs forget SR-IOV and vGPU types")
+    reboot.add_argument("node", metavar="NODE")
+    advance = command("advance", "move the simulated time forward and wait until everything due has happened")
+    advance.add_argument("seconds", type=float, metavar="SECONDS")
+    logs = command("logs", "print the logs of all parts, or of those named")
+    logs.add_argument("names", nargs="*", metavar="PART")
+    replay = command("replay", "play recordings of real controllers on the lab and compare")
+    replay.add_argument("--traces", type=Path, required=True, help="a directory of recordings")
+    replay.add_argument("--only", help="a shell pattern of file names, e.g. 'v1.8-s0*'")
+    replay.add_argument("--verbose", action="store_true", help="also say what agrees")
+    return main
+
+
+def main(arguments: list[str] | None = None) -> int:
+    chosen = parser().parse_args(arguments)
+    try:
+        return int(globals()[f"_{chosen.command}"](chosen) or 0)
+    except LabError as error:
+        print(f"lab: {error}", file=sys.stderr)
+        return 1
+    except BrokenPipeError:
+        return 1
+
+
+def _up(chosen: argparse.Namespace) -> None:
+    run = up.start(
+        chosen.run_dir,
+        scenario=chosen.scenario,
+        harvester_version=chosen.harvester_version,
+        speed=chosen.speed,
+        without=chosen.without,
+    )
+    print(f"The lab is up: Harvester {chosen.harvester_version}, scenario {chosen.scenario}, in {run.path}.")
+    print(f"Use it: eval $(lab env --run-dir {run.path})")
+
+
+def _down(chosen: argparse.Namespace) -> None:
+    up.stop(chosen.run_dir)
+
+
+def _status(chosen: argparse.Namespace) -> int:
+    run = RunDir(chosen.run_dir)
+    found = processes.status(run)
+    if not found:
+        print(f"No lab in {run.path}.")
+        return 1
+    for process in found:
+        print(f"{process.name:26} {'running' if process.running else 'ended':8} pid {process.pid}")
+    status = Control(run).status()
+    print(
+        f"Harvester {status['harvester']}, scenario {status['scenario']}, simulated time {status['now']:.1f} s,",
+        end=" ",
+    )
+    print("clock stands" if not status["speed"] else f"speed {status['speed']:g}")
+    down = [node for node, alive in status["processes"].items() if not alive]
+    if down:
+        print(f"pcidevices process down on {', '.join(down)}")
+    return 0 if all(process.running for process in found) else 1
+
+
+def _env(chosen: argparse.Namespace) -> None:
+    for name, value in up.environment(RunDir(chosen.run_dir)).items():
+        print(f"export {name}={shlex.quote(value)}")
+
+
+def _reset(chosen: argparse.Namespace) -> None:
+    up.reset(RunDir(chosen.run_dir))
+
+
+def _fault(chosen: argparse.Namespace) -> None:
+    run = RunDir(chosen.run_dir)
+    if chosen.name == "apiserver-restart":
+        controlplane.restart_apiserver(run)
+    else:
+        Control(run).fault(chosen.name, on=not chosen.off, node=chosen.node)
+
+
+def _reboot(chosen: argparse.Namespace) -> None:
+    Control(chosen.run_dir).reboot(chosen.node)
+
+
+def _advance(chosen: argparse.Namespace) -> None:
+    print(f"{Control(chosen.run_dir).advance(chosen.seconds):.1f}")
+
+
+def _logs(chosen: argparse.Namespace) -> None:
+    for path in up.log_files(RunDir(chosen.run_dir), chosen.names):
+        print(f"==> {path.stem} <==")
+        print(path.read_text(errors="replace"), end="")
+
+
+def _replay(chosen: argparse.Namespace) -> int:
+    from lab import replay
+
+    return replay.main(chosen.traces, only=chosen.only, verbose=chosen.verbose, run_root=chosen.run_dir)

@@ -1,0 +1,187 @@
+"""Simulated time: events happen in the order of their due times, however fast the clock runs.
+
+Time only moves on while nothing is going on: a coroutine that works holds the clock, one that sleeps or waits
+does not. So speeding time up, or stepping it by hand, never changes the order of events.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import itertools
+import time
+from collections import deque
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any
+
+
+@dataclass(order=True)
+class _Timer:
+    due: float
+    order: int
+    fire: Callable[[], None] = field(compare=False)
+    cancelled: bool = field(default=False, compare=False)
+
+
+class Clock:
+    """`speed` simulated seconds pass in a real one; with 0 time moves by `advance` alone."""
+
+    def __init__(self, speed: float = 1.0) -> None:
+        self.speed = speed
+        self._started = time.monotonic()
+        self._offset = 0.0
+        self._now = 0.0
+        self._timers: list[_Timer] = []
+        self._order = itertools.count()
+        self._working = 0
+        self._changed = asyncio.Event()
+        self._idle_waiters: list[asyncio.Future[None]] = []
+
+    @property
+    def now(self) -> float:
+        if self._working or not self.speed:
+            return self._now
+        limit = self._limit()
+        return max(self._now, min(limit, self._timers[0].due) if self._timers else limit)
+
+    def _limit(self) -> float:
+        return self._offset + (time.monotonic() - self._started) * self.speed
+
+    def set_speed(self, speed: float) -> None:
+        self._offset, self._started, self.speed = self.now, time.monotonic(), speed
+        self._changed.set()
+
+    # A coroutine holds the clock from begin() to end().
+    def begin(self) -> None:
+        self._now = self.now
+        self._working += 1
+
+    def end(self) -> None:
+        self._working -= 1
+        if not self._working:
+            self._changed.set()
+
+    def call_later(self, seconds: float, callback: Callable[[], None]) -> _Timer:
+        timer = _Timer(self.now + max(seconds, 0.0), next(self._order), callback)
+        heapq.heappush(self._timers, timer)
+        self._changed.set()
+        return timer
+
+    async def sleep(self, seconds: float) -> None:
+        """Called by a coroutine that holds the clock: lets go of it and takes it again when the time has come."""
+        await self.park(lambda wake: self.call_later(seconds, wake))
+
+    async def park(self, arrange: Callable[[Callable[[], None]], Any]) -> None:
+        """Wait, without holding the clock, until `wake` is called; then hold it again."""
+        woken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        def wake() -> None:
+            if not woken.done():
+                self.begin()
+                woken.set_result(None)
+
+        arranged = arrange(wake)
+        self.end()
+        try:
+            await woken
+        except asyncio.CancelledError:
+            if not woken.done() or woken.cancelled():
+                self.begin()
+            if isinstance(arranged, _Timer):
+                arranged.cancelled = True
+            raise
+
+    async def run(self) -> None:
+        while True:
+            self._changed.clear()
+            if self._working:
+                await self._changed.wait()
+                continue
+            limit = self._limit()
+            if self._timers and (self._timers[0].cancelled or self._timers[0].due <= limit):
+                timer = heapq.heappop(self._timers)
+                if not timer.cancelled:
+                    self._now = max(self._now, timer.due)
+                    timer.fire()
+                    await asyncio.sleep(0)
+                continue
+            for waiter in self._idle_waiters:
+                if not waiter.done():
+                    waiter.set_result(None)
+            self._idle_waiters.clear()
+            pause = None
+            if self._timers and self.speed:
+                pause = (self._timers[0].due - limit) / self.speed
+            with suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(self._changed.wait(), pause)
+
+    async def idle(self) -> None:
+        """Wait until nothing is going on and nothing is due."""
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._idle_waiters.append(waiter)
+        self._changed.set()
+        await waiter
+
+    async def advance(self, seconds: float) -> float:
+        await self.idle()
+        if not self.speed:
+            # With a standing clock the limit is where the last advance ended.
+            self._now = max(self._now, self._limit())
+        self._offset += seconds
+        await self.idle()
+        if not self.speed:
+            self._now = max(self._now, self._limit())
+        return self.now
+
+
+class Turn:
+    """A lock whose waiters do not hold the clock."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._held = False
+        self._waiting: deque[Callable[[], None]] = deque()
+
+    async def __aenter__(self) -> None:
+        if self._held:
+            await self._clock.park(self._waiting.append)
+        self._held = True
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._held = False
+        if self._waiting:
+            self._held = True
+            self._waiting.popleft()()
+
+
+class Throttle:
+    """client-go's default limit on requests: five a second after a burst of ten, for the whole process."""
+
+    def __init__(self, clock: Clock, *, per_second: float = 5.0, burst: int = 10) -> None:
+        self._clock = clock
+        self._per_second = per_second
+        self._burst = burst
+        self._tokens = float(burst)
+        self._filled = clock.now
+
+    async def take(self, requests: int = 1) -> None:
+        now = self._clock.now
+        self._tokens = min(self._burst, self._tokens + (now - self._filled) * self._per_second)
+        self._filled = now
+        self._tokens -= requests
+        if self._tokens < 0:
+            await self._clock.sleep(-self._tokens / self._per_second)
+
+
+def background(clock: Clock, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+    """Run a coroutine that holds the clock while it works."""
+    clock.begin()
+    task = asyncio.get_running_loop().create_task(work)
+    # A callback rather than a finally clause: a task cancelled before its first step never enters its body.
+    task.add_done_callback(lambda _: clock.end())
+    return task

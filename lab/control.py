@@ -1,0 +1,82 @@
+"""The controls of a running lab, from outside: time, faults, reboots, what the hardware holds."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import socket
+from pathlib import Path
+from typing import Any
+
+from lab.errors import LabError
+from lab.rundir import RunDir
+
+
+class _UnixConnection(http.client.HTTPConnection):
+    def __init__(self, path: Path, timeout: float) -> None:
+        super().__init__("localhost", timeout=timeout)
+        self._path = path
+
+    def connect(self) -> None:
+        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.sock.settimeout(self.timeout)
+        self.sock.connect(str(self._path))
+
+
+class Control:
+    def __init__(self, run_dir: RunDir | Path | str) -> None:
+        self._run = run_dir if isinstance(run_dir, RunDir) else RunDir(run_dir)
+        self._connection: _UnixConnection | None = None
+
+    def _call(self, method: str, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
+        for attempt in (1, 2):
+            if self._connection is None:
+                self._connection = _UnixConnection(self._run.control_socket, timeout=600)
+            try:
+                self._connection.request(method, path, json.dumps(body or {}), {"Content-Type": "application/json"})
+                response = self._connection.getresponse()
+                text = response.read()
+                break
+            except (OSError, http.client.HTTPException) as error:
+                self._connection.close()
+                self._connection = None
+                if attempt == 2:
+                    raise LabError(
+                        f"No lab answers in {self._run.path}.", hint="Start one: lab up (with the same --run-dir)."
+                    ) from error
+        if response.status >= 500:
+            raise LabError(f"The lab failed at {path}: {text.decode()[:500]}", hint="See lab logs.")
+        answer: dict[str, Any] = json.loads(text)
+        if response.status >= 400:
+            raise LabError(answer["error"])
+        return answer
+
+    def status(self) -> dict[str, Any]:
+        return self._call("GET", "/status")
+
+    def hardware(self, node: str) -> dict[str, Any]:
+        """Cards by address; each function with the type id it holds, or None."""
+        return self._call("GET", f"/hardware/{node}")
+
+    def now(self) -> float:
+        return float(self.status()["now"])
+
+    def settle(self) -> None:
+        """Until everything written so far has been reacted to, as far as that takes no simulated time."""
+        self._call("POST", "/settle")
+
+    def advance(self, seconds: float) -> float:
+        return float(self._call("POST", "/advance", {"seconds": seconds})["now"])
+
+    def speed(self, speed: float) -> None:
+        self._call("POST", "/speed", {"speed": speed})
+
+    def reboot(self, node: str) -> None:
+        self._call("POST", "/reboot", {"node": node})
+
+    def process(self, node: str, action: str) -> None:
+        """`kill` or `start` the pcidevices process of a node, or of all with `*`."""
+        self._call("POST", "/process", {"node": node, "action": action})
+
+    def fault(self, name: str, on: bool = True, node: str | None = None) -> None:
+        self._call("POST", "/fault", {"name": name, "on": on, "node": node})

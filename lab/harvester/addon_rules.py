@@ -1,0 +1,69 @@
+"""What Harvester's own webhook refuses about addons (facts 4.3). Pure."""
+
+from __future__ import annotations
+
+from lab.harvester import resources as r
+from lab.harvester.rules import World, devices_of
+from lab.kube import Json
+from lab.scenario import DRIVER_TOOLKIT, PCIDEVICES
+
+EXPERIMENTAL_LABEL = "addon.harvesterhci.io/experimental"
+SKIP_ANNOTATIONS = {
+    PCIDEVICES: "harvesterhci.io/skipPCIDevicesControllerAddonWebhookCheck",
+    DRIVER_TOOLKIT: "harvesterhci.io/skipNvidiaDriverToolkitAddonWebhookCheck",
+}
+
+
+def denial(world: World, request: Json) -> str | None:
+    if request["operation"] == "CREATE":
+        return _create(world, request["object"])
+    if request["operation"] == "DELETE":
+        return _delete(request["oldObject"])
+    return _update(world, request["oldObject"], request["object"])
+
+
+def _create(world: World, addon: Json) -> str | None:
+    for other in world.all(r.ADDON):
+        if other["spec"]["chart"] == addon["spec"]["chart"]:
+            return f"addon with Chart {addon['spec']['chart']} has been created, cannot create a new one"
+    return None
+
+
+def _delete(addon: Json) -> str | None:
+    if (addon["metadata"].get("labels") or {}).get(EXPERIMENTAL_LABEL) == "true":
+        return None
+    return f"addon cannot be deleted: {addon['metadata']['name']}"
+
+
+def _update(world: World, old: Json, new: Json) -> str | None:
+    name = new["metadata"]["name"]
+    if old["spec"]["chart"] != new["spec"]["chart"]:
+        return "chart field cannot be changed."
+    if old["spec"] != new["spec"] and condition(old, "InProgress") == "True":
+        return f"cannot perform operation, as an existing operation is in progress on addon {name}"
+    if old["spec"]["enabled"] and not new["spec"]["enabled"] and world.version.guards_addons:
+        return _in_use(world, new)
+    return None
+
+
+def _in_use(world: World, addon: Json) -> str | None:
+    name = addon["metadata"]["name"]
+    skip = SKIP_ANNOTATIONS.get(name)
+    if skip is None or (addon["metadata"].get("annotations") or {}).get(skip) == "true":
+        return None
+    # By the names of host devices: one that was given a free name escapes.
+    known = {thing["metadata"]["name"] for thing in world.all(r.VGPU if name == DRIVER_TOOLKIT else r.PCI_DEVICE)}
+    users = sorted(
+        f"{vm['metadata']['namespace']}/{vm['metadata']['name']}"
+        for vm in world.all(r.VM)
+        if any(device.get("name") in known for device in devices_of(vm).get("hostDevices") or [])
+    )
+    if not users:
+        return None
+    kind = "vGPU devices" if name == DRIVER_TOOLKIT else "passthrough devices"
+    return f"{name} addon cannot be disabled as the following VMs are using {kind}: {', '.join(users)}"
+
+
+def condition(addon: Json, kind: str) -> str:
+    conditions = (addon.get("status") or {}).get("conditions") or []
+    return next((str(one.get("status", "")) for one in conditions if one.get("type") == kind), "")

@@ -1,0 +1,204 @@
+"""Addons: enabled and disabled by an operation that takes its time, with the workloads they bring (facts 5)."""
+
+from __future__ import annotations
+
+import base64
+import datetime as dt
+from collections.abc import Awaitable, Callable
+
+import yaml
+
+from lab.harvester import resources as r
+from lab.harvester.cluster import Cluster
+from lab.harvester.workqueue import WorkQueue
+from lab.kube import ApiError, Json
+from lab.scenario import DRIVER_TOOLKIT, PCIDEVICES
+
+# How long the Helm job of an addon takes. The real one is polled every 5 s.
+OPERATION_SECONDS = 20.0
+DEPLOYED, ENABLING, DISABLING = "AddonDeploySuccessful", "AddonEnabling", "AddonDisabling"
+DISABLED, UPDATING = "AddonDisabled", "AddonUpdating"
+
+DRIVER_POD_LABELS = {"app": "nvidia-driver-daemonset"}
+PLACEHOLDER = "HTTPENDPOINT"
+CHARTS: dict[str, Json] = {
+    PCIDEVICES: {
+        "chart": "harvester-pcidevices-controller",
+        "values": {"image": {"tag": "v1.8.1"}, "fullnameOverride": "harvester-pcidevices-controller"},
+    },
+    DRIVER_TOOLKIT: {
+        "chart": "nvidia-driver-runtime",
+        "values": {
+            "image": {"repo": "rancher/harvester-nvidia-driver-toolkit", "tag": "v1.8.1"},
+            "driverLocation": f"{PLACEHOLDER}/NVIDIA-Linux-x86_64-vgpu-kvm.run",
+            "fullnameOverride": "nvidia-driver-runtime",
+        },
+    },
+}
+
+
+class Addons:
+    def __init__(self, cluster: Cluster, on_pcidevices: Callable[[bool], Awaitable[None]]) -> None:
+        self._cluster = cluster
+        self._on_pcidevices = on_pcidevices
+        self._deployed_values: dict[str, str] = {}
+        self.fails: set[str] = set()
+
+    async def seed(self) -> None:
+        """The state the scenario starts with: finished operations, as on a cluster that has been up for a while."""
+        for name, chart in CHARTS.items():
+            enabled = self._cluster.scenario.addons[name]
+            values = dict(chart["values"])
+            if name == DRIVER_TOOLKIT:
+                values["driverLocation"] = self._cluster.scenario.driver_location
+            content = yaml.safe_dump(values, sort_keys=False)
+            defaults = base64.b64encode(yaml.safe_dump(chart["values"], sort_keys=False).encode()).decode()
+            addon = await self._cluster[r.ADDON].create(
+                {
+                    "metadata": {
+                        "name": name,
+                        "namespace": r.HARVESTER_NAMESPACE,
+                        "labels": {"addon.harvesterhci.io/experimental": str(name == DRIVER_TOOLKIT).lower()},
+                        "annotations": {"harvesterhci.io/addon-defaults": defaults},
+                    },
+                    "spec": {
+                        "repo": "http://harvester-cluster-repo.cattle-system.svc/charts",
+                        "chart": chart["chart"],
+                        "version": "1.8.1",
+                        "enabled": enabled,
+                        "valuesContent": content,
+                    },
+                },
+                r.HARVESTER_NAMESPACE,
+            )
+            if enabled:
+                await self._deploy(addon)
+                await self._settle(addon, DEPLOYED)
+
+    def run(self) -> None:
+        queue = WorkQueue(self._cluster.clock, "addons", self._reconcile)
+        self._cluster[r.ADDON].listen(lambda old, new: queue.add(new["metadata"]["name"]) if new else None)
+        for addon in self._cluster[r.ADDON].all():
+            queue.add(addon["metadata"]["name"])
+
+    def values(self, name: str) -> Json:
+        addon = self._cluster[r.ADDON].get(name, r.HARVESTER_NAMESPACE)
+        content = addon["spec"].get("valuesContent", "") if addon else ""
+        try:
+            values = yaml.safe_load(content)
+        except yaml.YAMLError:
+            values = None
+        return values if isinstance(values, dict) else {}
+
+    async def _reconcile(self, name: str) -> None:
+        addon = self._cluster[r.ADDON].get(name, r.HARVESTER_NAMESPACE)
+        if addon is None or "deletionTimestamp" in addon["metadata"]:
+            return
+        state = (addon.get("status") or {}).get("status", "")
+        enabled = addon["spec"]["enabled"]
+        if enabled and state in ("", DISABLED):
+            await self._operate(addon, ENABLING, DEPLOYED)
+        elif enabled and state == DEPLOYED and self._deployed_values.get(name) != addon["spec"]["valuesContent"]:
+            await self._operate(addon, UPDATING, DEPLOYED)
+        elif not enabled and state not in ("", DISABLED, DISABLING):
+            await self._operate(addon, DISABLING, DISABLED)
+
+    async def _operate(self, addon: Json, during: str, after: str) -> None:
+        name = addon["metadata"]["name"]
+        addon = await self._status(addon, during, InProgress="True", Completed="False", OperationFailed="False")
+        await self._cluster.clock.sleep(OPERATION_SECONDS)
+        addon = self._cluster[r.ADDON].get(name, r.HARVESTER_NAMESPACE) or addon
+        if name in self.fails and after == DEPLOYED:
+            # It stays where it is until somebody disables it.
+            await self._status(addon, during, InProgress="False", OperationFailed="True")
+            return
+        if after == DEPLOYED:
+            await self._deploy(addon)
+        else:
+            await self._remove(name)
+        await self._settle(addon, after)
+
+    async def _settle(self, addon: Json, state: str) -> None:
+        name = addon["metadata"]["name"]
+        addon = self._cluster[r.ADDON].get(name, r.HARVESTER_NAMESPACE) or addon
+        await self._status(addon, state, InProgress="False", Completed="True", OperationFailed="False")
+
+    async def _status(self, addon: Json, state: str, **conditions: str) -> Json:
+        now = dt.datetime.now(dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        entries = [{"type": kind, "status": value, "lastUpdateTime": now} for kind, value in conditions.items()]
+        return await self._cluster[r.ADDON].patch(
+            addon, {"status": {"status": state, "conditions": entries}}, subresource="status"
+        )
+
+    async def _deploy(self, addon: Json) -> None:
+        name = addon["metadata"]["name"]
+        self._deployed_values[name] = addon["spec"]["valuesContent"]
+        await self._apply_daemon_set(_daemon_set(name))
+        if name == PCIDEVICES:
+            await self._on_pcidevices(True)
+
+    async def _remove(self, name: str) -> None:
+        daemon_set = _daemon_set(name)["metadata"]["name"]
+        try:
+            await self._cluster.admin.delete(r.DAEMON_SET.path(daemon_set, r.HARVESTER_NAMESPACE))
+        except ApiError as error:
+            if error.status != 404:
+                raise
+        if name == PCIDEVICES:
+            await self._on_pcidevices(False)
+
+    async def _apply_daemon_set(self, body: Json) -> None:
+        values = {"metadata": {"annotations": {"lab.vgpu.fleet/rolled-out": str(self._cluster.clock.now)}}}
+        collection = r.DAEMON_SET.collection_in(r.HARVESTER_NAMESPACE)
+        try:
+            await self._cluster.admin.create(collection, body)
+        except ApiError as error:
+            if error.reason != "AlreadyExists":
+                raise
+            # New values roll the pods.
+            await self._cluster.admin.patch(
+                r.DAEMON_SET.path(body["metadata"]["name"], r.HARVESTER_NAMESPACE), {"spec": {"template": values}}
+            )
+
+
+def _daemon_set(addon: str) -> Json:
+    if addon == PCIDEVICES:
+        return _workload("harvester-pcidevices-controller", {"app": "harvester-pcidevices-controller"}, "agent", None)
+    affinity = {
+        "nodeAffinity": {
+            "requiredDuringSchedulingIgnoredDuringExecution": {
+                "nodeSelectorTerms": [
+                    {
+                        "matchExpressions": [
+                            {"key": r.DRIVER_NEEDED_LABEL, "operator": "In", "values": ["true"]},
+                            {
+                                "key": "harvesterhci.io/gpu-baremetal-workloads",
+                                "operator": "NotIn",
+                                "values": ["true"],
+                            },
+                        ]
+                    }
+                ]
+            }
+        }
+    }
+    return _workload("nvidia-driver-runtime", DRIVER_POD_LABELS, "nvidia-driver-ctr", affinity)
+
+
+def _workload(name: str, labels: dict[str, str], container: str, affinity: Json | None) -> Json:
+    pod: Json = {
+        "containers": [{"name": container, "image": f"lab/{name}"}],
+        "tolerations": [{"operator": "Exists"}],
+        "terminationGracePeriodSeconds": 0,
+    }
+    if affinity:
+        pod["affinity"] = affinity
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "DaemonSet",
+        "metadata": {"name": name, "namespace": r.HARVESTER_NAMESPACE},
+        "spec": {
+            "selector": {"matchLabels": labels},
+            "template": {"metadata": {"labels": labels}, "spec": pod},
+        },
+    }

@@ -1,0 +1,121 @@
+"""Which devices a VM really got: a note on the VM while it runs, its spec rewritten when it stops (facts 6.4)."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Callable, Mapping
+
+from lab.harvester import resources as r
+from lab.harvester.cluster import Cluster
+from lab.harvester.guests import Guests
+from lab.harvester.kubelet import Kubelet
+from lab.harvester.rules import devices_of
+from lab.harvester.workqueue import WorkQueue
+from lab.kube import ApiError, Json
+
+ATTEMPTS = 10
+
+
+class AllocationNotes:
+    """Part of the pcidevices process of the node a guest runs on, so it does nothing while that is down."""
+
+    def __init__(
+        self, cluster: Cluster, kubelets: Mapping[str, Kubelet], guests: Guests, alive: Callable[[str], bool]
+    ) -> None:
+        self._cluster = cluster
+        self._kubelets = kubelets
+        self._guests = guests
+        self._alive = alive
+        guests.before_end = self.guest_ends
+
+    def run(self) -> None:
+        self._queue = WorkQueue(self._cluster.clock, "allocation notes", self._reconcile)
+        self._cluster[r.VMI].listen(lambda old, new: self._notice(new))
+        self.look_again()
+
+    def look_again(self) -> None:
+        for instance in self._cluster[r.VMI].all():
+            self._notice(instance)
+
+    def _notice(self, instance: Json | None) -> None:
+        if instance is not None:
+            self._queue.add(f"{instance['metadata']['namespace']}/{instance['metadata']['name']}")
+
+    async def _reconcile(self, key: str) -> None:
+        namespace, name = key.split("/")
+        instance = self._cluster[r.VMI].get(name, namespace)
+        vm = self._cluster[r.VM].get(name, namespace)
+        if instance is None or vm is None:
+            return
+        status = instance.get("status") or {}
+        node = status.get("nodeName", "")
+        if not self._alive(node):
+            return
+        if "deletionTimestamp" not in instance["metadata"] and status.get("phase") == "Running":
+            await self._write(vm, self._note(instance, node))
+
+    async def guest_ends(self, instance: Json) -> None:
+        """The names in the VM become those of the devices it had, before the instance goes."""
+        metadata = instance["metadata"]
+        if not self._alive((instance.get("status") or {}).get("nodeName", "")):
+            return
+        for _ in range(ATTEMPTS):
+            vm = self._cluster[r.VM].get(metadata["name"], metadata["namespace"])
+            if vm is None:
+                return
+            try:
+                await self._rewrite_names(vm)
+                return
+            except ApiError as error:
+                if error.status != 409:
+                    raise
+                await self._cluster[r.VM].sync()
+
+    def _note(self, instance: Json, node: str) -> str | None:
+        devices = devices_of({"spec": {"template": instance}})
+        pod = self._guests.launcher(instance)
+        if pod is None or not (devices.get("gpus") or devices.get("hostDevices")):
+            return None
+        allocated = self._kubelets[node].allocations.get(
+            f"{pod['metadata']['namespace']}/{pod['metadata']['name']}", {}
+        )
+        details: Json = {}
+        for key, field in (("hostdevices", "hostDevices"), ("gpus", "gpus")):
+            resources = dict.fromkeys(device.get("deviceName", "") for device in devices.get(field) or [])
+            named = {
+                resource: [self._object_name(node, device) for device in allocated[resource]]
+                for resource in resources
+                if resource in allocated
+            }
+            if named:
+                details[key] = named
+        return json.dumps(details, separators=(",", ":"))
+
+    def _object_name(self, node: str, device: str) -> str:
+        """A device plugin's id is an address from 1.8 on and a UUID before."""
+        if self._cluster.version.vendor_vfio:
+            return r.device_name(node, device)
+        for vgpu in self._cluster[r.VGPU].labelled(r.NODENAME_LABEL, node):
+            if (vgpu.get("status") or {}).get("uuid") == device:
+                return str(vgpu["metadata"]["name"])
+        return ""
+
+    async def _write(self, vm: Json, note: str | None) -> None:
+        current = (vm["metadata"].get("annotations") or {}).get(r.ALLOCATION_ANNOTATION)
+        if current != note:
+            await self._cluster[r.VM].patch(vm, {"metadata": {"annotations": {r.ALLOCATION_ANNOTATION: note}}})
+
+    async def _rewrite_names(self, vm: Json) -> None:
+        note = (vm["metadata"].get("annotations") or {}).get(r.ALLOCATION_ANNOTATION)
+        if note is None:
+            return
+        details = json.loads(note)
+        changed = copy.deepcopy(vm)
+        for key, field in (("hostdevices", "hostDevices"), ("gpus", "gpus")):
+            left = {resource: list(names) for resource, names in (details.get(key) or {}).items()}
+            for device in devices_of(changed).get(field) or []:
+                if left.get(device.get("deviceName", "")):
+                    device["name"] = left[device["deviceName"]].pop(0)
+        if changed != vm:
+            await self._cluster[r.VM].replace(changed)

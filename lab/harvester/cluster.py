@@ -1,0 +1,51 @@
+"""What all simulated parts share: the clock, the version, the hosts and cached API objects."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from lab.clock import Clock
+from lab.harvester import resources as r
+from lab.harvester.hardware import Host
+from lab.harvester.informer import Informer
+from lab.harvester.names import resource_name
+from lab.harvester.versions import Version
+from lab.kube import Client
+from lab.scenario import Scenario
+
+DEVICE_RESOURCES = (r.SRIOV_GPU, r.VGPU, r.PCI_DEVICE, r.CLAIM, r.DEVICE_NODE)
+CORE_RESOURCES = (r.NODE, r.KUBEVIRT, r.VM, r.VMI, r.ADDON, r.DAEMON_SET, r.POD)
+
+
+@dataclass
+class Cluster:
+    clock: Clock
+    version: Version
+    scenario: Scenario
+    admin: Client
+    pcidevices: Client
+    hosts: dict[str, Host]
+    informers: dict[r.Resource, Informer] = field(default_factory=dict)
+    driver_ready: Callable[[str], str | None] = lambda node: None
+    _tasks: dict[r.Resource, asyncio.Task[None]] = field(default_factory=dict)
+
+    def __getitem__(self, resource: r.Resource) -> Informer:
+        return self.informers[resource]
+
+    def watch(self, *resources: r.Resource, client: Client | None = None) -> None:
+        for resource in resources:
+            if resource not in self.informers:
+                informer = Informer(client or self.admin, resource)
+                self.informers[resource] = informer
+                self._tasks[resource] = asyncio.get_running_loop().create_task(informer.run())
+
+    async def watched(self) -> None:
+        await asyncio.gather(*(informer.ready.wait() for informer in self.informers.values()))
+
+    async def sync(self) -> None:
+        await asyncio.gather(*(informer.sync() for informer in self.informers.values()))
+
+    def vgpu_resource(self, type_name: str) -> str:
+        return resource_name(type_name, upper_case=self.version.upper_case_resources)

@@ -1,0 +1,119 @@
+"""The lab's own controls, served on a socket in the run directory."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from aiohttp import web
+
+from lab.errors import LabError
+from lab.harvester import faults
+from lab.harvester.faults import nodes
+
+if TYPE_CHECKING:
+    from lab.harvester.daemon import Harvester
+
+
+class ControlServer:
+    def __init__(self, harvester: Harvester, socket: Path) -> None:
+        self._harvester = harvester
+        self._socket = socket
+        self.failed: str | None = None
+        application = web.Application(middlewares=[_errors_as_json])
+        application.router.add_get("/status", self._status)
+        application.router.add_get("/hardware/{node}", self._hardware)
+        application.router.add_post("/settle", self._settle)
+        application.router.add_post("/advance", self._advance)
+        application.router.add_post("/reboot", self._reboot)
+        application.router.add_post("/process", self._process)
+        application.router.add_post("/fault", self._fault)
+        application.router.add_post("/speed", self._speed)
+        self._runner = web.AppRunner(application)
+
+    async def start(self) -> None:
+        self._socket.unlink(missing_ok=True)
+        await self._runner.setup()
+        await web.UnixSite(self._runner, str(self._socket)).start()
+
+    async def stop(self) -> None:
+        await self._runner.cleanup()
+        self._socket.unlink(missing_ok=True)
+
+    async def _status(self, request: web.Request) -> web.Response:
+        harvester = self._harvester
+        return web.json_response(
+            {
+                "ready": harvester.ready,
+                "failed": self.failed,
+                "now": harvester.clock.now,
+                "speed": harvester.clock.speed,
+                "harvester": harvester.cluster.version.name,
+                "scenario": harvester.cluster.scenario.name,
+                "processes": {name: process.alive for name, process in harvester.processes.items()},
+                "webhook_down": harvester.webhook_down,
+                "faults": {fault.name: fault.help for fault in faults.FAULTS.values()},
+            }
+        )
+
+    async def _hardware(self, request: web.Request) -> web.Response:
+        node = request.match_info["node"]
+        (name,) = nodes(self._harvester, node)
+        cards = {
+            gpu.address: {
+                "board": gpu.board.name,
+                "mig_mode": gpu.mig_mode,
+                "vfs": {vf.address: vf.type.id if vf.type else None for vf in gpu.vfs},
+            }
+            for gpu in self._harvester.cluster.hosts[name].gpus
+        }
+        return web.json_response(cards)
+
+    async def _settle(self, request: web.Request) -> web.Response:
+        await self._harvester.settle()
+        return self._now()
+
+    async def _advance(self, request: web.Request) -> web.Response:
+        seconds = float((await request.json())["seconds"])
+        if seconds < 0:
+            raise LabError("Time does not run backwards.")
+        await self._harvester.settle()
+        await self._harvester.clock.advance(seconds)
+        await self._harvester.settle()
+        return self._now()
+
+    async def _reboot(self, request: web.Request) -> web.Response:
+        (node,) = nodes(self._harvester, (await request.json())["node"])
+        self._harvester.reboot(node)
+        return self._now()
+
+    async def _process(self, request: web.Request) -> web.Response:
+        body = await request.json()
+        for node in nodes(self._harvester, body["node"]):
+            process = self._harvester.processes[node]
+            if body["action"] == "kill":
+                process.kill()
+            else:
+                process.start()
+        return self._now()
+
+    async def _fault(self, request: web.Request) -> web.Response:
+        body = await request.json()
+        await faults.switch(self._harvester, body["name"], body.get("on", True), body.get("node"))
+        return self._now()
+
+    async def _speed(self, request: web.Request) -> web.Response:
+        self._harvester.clock.set_speed(float((await request.json())["speed"]))
+        return self._now()
+
+    def _now(self) -> web.Response:
+        return web.json_response({"now": self._harvester.clock.now})
+
+
+@web.middleware
+async def _errors_as_json(request: web.Request, handler: Any) -> web.StreamResponse:
+    try:
+        answer: web.StreamResponse = await handler(request)
+        return answer
+    except LabError as error:
+        return web.json_response({"error": str(error)}, status=400)

@@ -1,0 +1,250 @@
+"""The process that is Harvester in the lab: everything between the API server and the simulated hardware."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import logging
+import signal
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+from lab import pki, scenario as scenarios
+from lab.clock import Clock, background
+from lab.harvester import definitions, resources as r, versions
+from lab.harvester.addons import Addons
+from lab.harvester.allocation_notes import AllocationNotes
+from lab.harvester.cluster import CORE_RESOURCES, DEVICE_RESOURCES, Cluster
+from lab.harvester.control_server import ControlServer
+from lab.harvester.drivers import Drivers
+from lab.harvester.guests import Guests
+from lab.harvester.hardware import Host
+from lab.harvester.kubelet import Kubelet
+from lab.harvester.process import NodeProcess
+from lab.harvester.webhook import WebhookServer
+from lab.kube import ApiError, Client, Json
+from lab.rundir import RunDir
+from lab.scenario import Scenario
+
+log = logging.getLogger(__name__)
+
+DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+SEED_STEP = 0.5
+
+
+class Harvester:
+    def __init__(
+        self, run: RunDir, scenario: Scenario, version: versions.Version, clients: dict[str, Client], *, webhook: bool
+    ) -> None:
+        self.run = run
+        self._core_webhook = webhook
+        self.clock = Clock(speed=0)
+        self.cluster = Cluster(
+            clock=self.clock,
+            version=version,
+            scenario=scenario,
+            admin=clients["harvester"],
+            pcidevices=clients["pcidevices"],
+            hosts={node.name: Host(node) for node in scenario.nodes},
+        )
+        self.addons = Addons(self.cluster, self._switch_processes)
+        self.drivers = Drivers(self.cluster, self.addons, self._look_at_pods)
+        self.kubelets = {node.name: Kubelet(self.cluster, node, self.drivers.trouble) for node in scenario.nodes}
+        self.processes = {
+            name: NodeProcess(self.cluster, host, self.kubelets[name].devices, self._processes_changed)
+            for name, host in self.cluster.hosts.items()
+        }
+        self.guests = Guests(self.cluster, clients["virt-handler"])
+        self.notes = AllocationNotes(
+            self.cluster, self.kubelets, self.guests, lambda node: node in self.processes and self.processes[node].alive
+        )
+        serving = pki.server(run, "webhook")
+        self.webhook = WebhookServer(self.cluster, serving.cert, serving.key, pki.authority(run).cert, self.panic)
+        self.webhook_down = False
+        self.ready = False
+        self._registered = False
+        self.cluster.driver_ready = self.drivers.not_ready
+
+    # Start
+    async def start(self, speed: float) -> None:
+        self._clock_task = asyncio.get_running_loop().create_task(self.clock.run())
+        await self._install(definitions.core_definitions())
+        self.cluster.watch(*CORE_RESOURCES)
+        await asyncio.gather(*(kubelet.register() for kubelet in self.kubelets.values()))
+        await self._write_settings()
+        if self._core_webhook:
+            await self.webhook.start_core()
+        await self.cluster.watched()
+        for kubelet in self.kubelets.values():
+            kubelet.run()
+        await self.addons.seed()
+        await self._seeded()
+        self.addons.run()
+        self.guests.run()
+        self.notes.run()
+        self.drivers.seeding = False
+        self._beats = [asyncio.get_running_loop().create_task(k.beat()) for k in self.kubelets.values()]
+        self.clock.set_speed(speed)
+        self.ready = True
+
+    async def _install(self, things: list[Json]) -> None:
+        await asyncio.gather(*(self.cluster.admin.create_if_absent(DEFINITIONS, thing) for thing in things))
+        names = [thing["metadata"]["name"] for thing in things]
+        while not all([await self._is_served(name) for name in names]):
+            await asyncio.sleep(0.05)
+
+    async def _is_served(self, name: str) -> bool:
+        thing = await self.cluster.admin.get(f"{DEFINITIONS}/{name}")
+        conditions = (thing.get("status") or {}).get("conditions") or []
+        return any(c["type"] == "Established" and c["status"] == "True" for c in conditions)
+
+    async def _write_settings(self) -> None:
+        body = {
+            "apiVersion": r.SETTING.api_version,
+            "kind": "Setting",
+            "metadata": {"name": "server-version"},
+            "value": self.cluster.version.server_version,
+        }
+        await self.cluster.admin.create_if_absent(r.SETTING.collection, body)
+
+    async def _seeded(self) -> None:
+        """Run the clock until the scenario's start is reached, however long that takes in simulated time."""
+        for _ in range(2000):
+            await self.cluster.sync()
+            await self.clock.advance(SEED_STEP)
+            if self._start_reached():
+                return
+            await asyncio.sleep(0.02)
+        log.error("the start of the scenario was not reached")
+
+    def _start_reached(self) -> bool:
+        if not self.cluster.scenario.addons[scenarios.PCIDEVICES]:
+            return True
+        for name, host in self.cluster.hosts.items():
+            if not self.processes[name].alive:
+                return False
+            wanted = sum(len(gpu.vfs) for gpu in host.gpus)
+            there = self.cluster[r.VGPU].labelled(r.NODENAME_LABEL, name)
+            if len(there) < wanted or not all((v.get("status") or {}).get("availableTypes") for v in there):
+                return False
+            if any(gpu.sriov_capable for gpu in host.gpus):
+                node = self.cluster[r.NODE].get(name) or {"metadata": {}}
+                if r.DRIVER_NEEDED_LABEL not in (node["metadata"].get("labels") or {}):
+                    return False
+                if self._expects_driver() and self.drivers.not_ready(name):
+                    return False
+            for gpu in host.gpus:
+                card = self.cluster[r.SRIOV_GPU].get(r.device_name(name, gpu.address))
+                if gpu.sriov_capable and (card is None or "status" not in card):
+                    return False
+        return True
+
+    def _expects_driver(self) -> bool:
+        scenario = self.cluster.scenario
+        return scenario.addons[scenarios.DRIVER_TOOLKIT] and "HTTPENDPOINT" not in scenario.driver_location
+
+    # The pcidevices processes
+    async def _switch_processes(self, on: bool) -> None:
+        if on and not self._registered:
+            self._registered = True
+            await self._install(definitions.device_definitions(self.cluster.version))
+            self.cluster.watch(*DEVICE_RESOURCES, client=self.cluster.pcidevices)
+            await self.cluster.watched()
+            for resource in DEVICE_RESOURCES:
+                self.cluster[resource].listen(self._dispatcher(resource))
+            await self.webhook.register_pcidevices()
+        for process in self.processes.values():
+            if on:
+                process.start(after=4.0 if self.ready else 0.0)
+            else:
+                process.kill()
+
+    def _dispatcher(self, resource: r.Resource):  # type: ignore[no-untyped-def]
+        def noticed(old: Json | None, new: Json | None) -> None:
+            if new is not None:
+                owner = NodeProcess.owner(resource, new)
+                if owner in self.processes:
+                    self.processes[owner].notice(resource, new)
+            elif resource is r.SRIOV_GPU and self.cluster.version.mig:
+                # The MIG handler does not expect a deleted object (facts 3.2 S3).
+                self.panic()
+
+        return noticed
+
+    def panic(self) -> None:
+        for process in self.processes.values():
+            process.kill()
+
+    def _processes_changed(self) -> None:
+        background(self.clock, self._follow_processes())
+        for kubelet in self.kubelets.values():
+            if self.ready:
+                kubelet.look_again()
+        if self.ready:
+            self.notes.look_again()
+
+    async def _follow_processes(self) -> None:
+        if self.webhook_down or not any(process.alive for process in self.processes.values()):
+            await self.webhook.close()
+        elif self._registered:
+            await self.webhook.open()
+
+    def _look_at_pods(self, node: str) -> None:
+        self.kubelets[node].look_again()
+
+    # What the outside may do
+    async def settle(self) -> None:
+        await self.cluster.sync()
+        await self.clock.idle()
+
+    async def set_webhook_down(self, down: bool) -> None:
+        self.webhook_down = down
+        await self._follow_processes()
+
+    def reboot(self, node: str) -> None:
+        self.processes[node].kill()
+        self.cluster.hosts[node].reboot()
+        self.processes[node].start()
+
+
+async def serve(arguments: argparse.Namespace) -> None:
+    run = RunDir(arguments.run_dir)
+    scenario = scenarios.load(arguments.scenario)
+    version = versions.named(arguments.harvester_version)
+    agents = {"harvester": "harvester", "pcidevices": "pcidevices", "virt-handler": "virt-handler"}
+    async with AsyncExitStack() as stack:
+        clients = {
+            name: await stack.enter_async_context(Client.from_kubeconfig(run.kubeconfig(name), user_agent=agent))
+            for name, agent in agents.items()
+        }
+        harvester = Harvester(
+            run, scenario, version, clients, webhook="core-webhook" not in arguments.without.split(",")
+        )
+        control = ControlServer(harvester, run.control_socket)
+        await control.start()
+        try:
+            await harvester.start(arguments.speed)
+        except (ApiError, OSError) as error:
+            log.exception("could not start")
+            control.failed = str(error)
+        stop = asyncio.Event()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, stop.set)
+        await stop.wait()
+        await control.stop()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="lab.harvester")
+    parser.add_argument("--run-dir", type=Path, required=True)
+    parser.add_argument("--scenario", required=True)
+    parser.add_argument("--harvester-version", required=True)
+    parser.add_argument("--speed", type=float, required=True)
+    parser.add_argument("--without", default="")
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(message)s")
+    logging.getLogger("aiohttp.access").setLevel(logging.WARNING)
+    asyncio.run(serve(parser.parse_args()))
+
+
+if __name__ == "__main__":
+    main()

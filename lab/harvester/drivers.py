@@ -1,0 +1,55 @@
+"""The NVIDIA driver pods: built on each node in its own time, or not at all (facts 5)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from lab.harvester import resources as r
+from lab.harvester.addons import DRIVER_POD_LABELS, PLACEHOLDER, Addons
+from lab.harvester.cluster import Cluster
+from lab.kube import Json
+from lab.scenario import DRIVER_TOOLKIT
+
+BUILD_SECONDS = 60.0
+
+
+class Drivers:
+    def __init__(self, cluster: Cluster, addons: Addons, look_again: Callable[[str], None]) -> None:
+        self._cluster = cluster
+        self._addons = addons
+        self._look_again = look_again
+        self._built: dict[str, float] = {}
+        self.seeding = True
+        self.broken: set[str] = set()
+
+    def trouble(self, pod: Json) -> tuple[str, str] | None:
+        """Why a driver pod is not ready: its reason and message."""
+        if not _is_driver(pod):
+            return None
+        location = str(self._addons.values(DRIVER_TOOLKIT).get("driverLocation", ""))
+        if PLACEHOLDER in location:
+            return "CrashLoopBackOff", f"curl: (6) Could not resolve host: {PLACEHOLDER}"
+        node = pod["spec"]["nodeName"]
+        if node in self.broken:
+            return "CrashLoopBackOff", "the NVIDIA driver does not build for this kernel"
+        uid, now = pod["metadata"]["uid"], self._cluster.clock.now
+        if uid not in self._built:
+            self._built[uid] = now if self.seeding else now + BUILD_SECONDS
+            if not self.seeding:
+                self._cluster.clock.call_later(BUILD_SECONDS, lambda: self._look_again(node))
+        return None if now >= self._built[uid] else ("NotReady", "building the driver")
+
+    def not_ready(self, node: str) -> str | None:
+        """What keeps `sriov-manage` from running on a node, if anything."""
+        for pod in self._cluster[r.POD].all():
+            if _is_driver(pod) and pod["spec"].get("nodeName") == node and "deletionTimestamp" not in pod["metadata"]:
+                conditions = (pod.get("status") or {}).get("conditions") or []
+                if any(c["type"] == "Ready" and c["status"] == "True" for c in conditions):
+                    return None
+                return "the driver pod is not ready"
+        return "no such file: /host/usr/lib/nvidia/sriov-manage"
+
+
+def _is_driver(pod: Json) -> bool:
+    labels = pod["metadata"].get("labels") or {}
+    return DRIVER_POD_LABELS.items() <= labels.items()

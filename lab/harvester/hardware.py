@@ -1,0 +1,132 @@
+"""GPU hosts below the API: PCI functions, the NVIDIA driver's vGPU types, what a reboot forgets. Pure."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from lab.boards import CLASS_ID, VENDOR_ID, Board, VgpuType
+from lab.scenario import NodeSpec
+
+FIRST_VF_FUNCTION = 4
+PF_IOMMU_GROUP = 38
+VF_IOMMU_GROUP = 90
+GROUPS_PER_GPU = 64
+
+
+@dataclass
+class Vf:
+    address: str
+    iommu_group: str
+    type: VgpuType | None = None
+    uuid: str = ""
+
+
+@dataclass
+class Gpu:
+    address: str
+    board: Board
+    index: int
+    vfs: list[Vf] = field(default_factory=list)
+    mig_mode: bool = False
+
+    @property
+    def iommu_group(self) -> str:
+        return str(PF_IOMMU_GROUP + self.index)
+
+    @property
+    def sriov_capable(self) -> bool:
+        return self.board.vfs > 0
+
+    def vf_addresses(self) -> list[str]:
+        """In the order of the names virtfn0, virtfn1, virtfn10, ...: that is how the controllers list them."""
+        domain_bus = self.address.rsplit(":", 1)[0]
+        addresses = []
+        for number in range(self.board.vfs):
+            device, function = divmod(FIRST_VF_FUNCTION + number, 8)
+            addresses.append(f"{domain_bus}:{device:02x}.{function}")
+        return [addresses[int(text)] for text in sorted(map(str, range(self.board.vfs)))]
+
+    def create_vfs(self) -> None:
+        numbers = sorted(map(str, range(self.board.vfs)))
+        self.vfs = [
+            Vf(address, str(VF_IOMMU_GROUP + GROUPS_PER_GPU * self.index + int(number)))
+            for number, address in zip(numbers, self.vf_addresses(), strict=True)
+        ]
+
+    def remove_vfs(self) -> None:
+        self.vfs = []
+
+    def vf(self, address: str) -> Vf | None:
+        return next((vf for vf in self.vfs if vf.address == address), None)
+
+    def offered(self, vf: Vf) -> list[VgpuType]:
+        """What this function may become: the first vGPU fixes the size, and each type has its maximum (facts 3.4)."""
+        if vf.type is not None or self.mig_mode:
+            return []
+        taken = [other.type for other in self.vfs if other.type is not None]
+        return [
+            kind
+            for kind in self.board.types
+            if len(taken) < kind.instances and all(other.framebuffer_gib == kind.framebuffer_gib for other in taken)
+        ]
+
+    def configure(self, vf: Vf, type_id: str) -> None:
+        vf.type = next(kind for kind in self.offered(vf) if kind.id == type_id)
+        vf.uuid = str(uuid.uuid4())
+
+    def release(self, vf: Vf) -> None:
+        vf.type = None
+        vf.uuid = ""
+
+
+@dataclass(frozen=True)
+class PciFunction:
+    address: str
+    board: Board
+    iommu_group: str
+    parent: str | None
+
+    def status(self, node: str) -> dict[str, str]:
+        return {
+            "address": self.address,
+            "classId": CLASS_ID,
+            "description": self.board.description,
+            "deviceId": self.board.device_id,
+            "iommuGroup": self.iommu_group,
+            "nodeName": node,
+            "resourceName": self.board.resource_name,
+            "vendorId": VENDOR_ID,
+        }
+
+
+class Host:
+    def __init__(self, spec: NodeSpec) -> None:
+        self.spec = spec
+        self.name = spec.name
+        self.gpus = [Gpu(gpu.address, gpu.board, index) for index, gpu in enumerate(spec.gpus)]
+        for gpu, start in zip(self.gpus, spec.gpus, strict=True):
+            if start.sriov:
+                gpu.create_vfs()
+
+    def gpu(self, address: str) -> Gpu | None:
+        return next((gpu for gpu in self.gpus if gpu.address == address), None)
+
+    def find_vf(self, address: str) -> tuple[Gpu, Vf] | None:
+        for gpu in self.gpus:
+            vf = gpu.vf(address)
+            if vf is not None:
+                return gpu, vf
+        return None
+
+    def pci_functions(self) -> Iterator[PciFunction]:
+        for gpu in self.gpus:
+            yield PciFunction(gpu.address, gpu.board, gpu.iommu_group, None)
+            for vf in sorted(gpu.vfs, key=lambda vf: vf.address):
+                yield PciFunction(vf.address, gpu.board, vf.iommu_group, gpu.address)
+
+    def reboot(self) -> None:
+        """SR-IOV and vGPU types live in the driver alone: after a reboot the functions are gone."""
+        for gpu in self.gpus:
+            gpu.remove_vfs()

@@ -1,0 +1,157 @@
+"""Caches of API objects kept by watches, and writes that return once the cache has seen them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import aiohttp
+
+from lab.harvester.resources import Resource
+from lab.kube import METADATA_ONLY, ApiError, Client, Json
+
+log = logging.getLogger(__name__)
+
+# (old, new): old is None for a new object, new is None for a deleted one.
+Listener = Callable[[Json | None, Json | None], None]
+
+
+def key_of(thing: Json) -> str:
+    metadata = thing["metadata"]
+    namespace = metadata.get("namespace")
+    return f"{namespace}/{metadata['name']}" if namespace else str(metadata["name"])
+
+
+def revision_of(thing: Json) -> int:
+    return int(thing["metadata"].get("resourceVersion") or 0)
+
+
+class Informer:
+    def __init__(self, client: Client, resource: Resource) -> None:
+        self.resource = resource
+        self.objects: dict[str, Json] = {}
+        self.ready = asyncio.Event()
+        self._client = client
+        self._listeners: list[Listener] = []
+        self._revision = 0
+        self._seen = asyncio.Condition()
+
+    def listen(self, listener: Listener) -> None:
+        self._listeners.append(listener)
+
+    def get(self, name: str, namespace: str = "") -> Json | None:
+        return self.objects.get(f"{namespace}/{name}" if namespace else name)
+
+    def all(self) -> list[Json]:
+        return list(self.objects.values())
+
+    def labelled(self, label: str, value: str) -> list[Json]:
+        return [o for o in self.objects.values() if (o["metadata"].get("labels") or {}).get(label) == value]
+
+    async def run(self) -> None:
+        while True:
+            try:
+                await self._list()
+                await self._watch()
+            except ApiError as error:
+                # 404: the definition is not there yet; 410: the watch has to start over.
+                if error.status not in (404, 410):
+                    log.warning("%s: %s", self.resource.plural, error)
+                await asyncio.sleep(0.2)
+            except (TimeoutError, aiohttp.ClientError, OSError) as error:
+                log.warning("%s: connection lost: %s", self.resource.plural, error)
+                await asyncio.sleep(0.2)
+
+    async def _list(self) -> None:
+        answer = await self._client.get(self.resource.collection)
+        items = {}
+        for item in answer["items"]:
+            item.setdefault("kind", self.resource.kind)
+            item.setdefault("apiVersion", self.resource.api_version)
+            items[key_of(item)] = item
+        for key in [k for k in self.objects if k not in items]:
+            self._apply(self.objects[key], None)
+        for item in items.values():
+            self._apply(self.objects.get(key_of(item)), item)
+        await self._advance(int(answer["metadata"]["resourceVersion"]))
+        self.ready.set()
+
+    async def _watch(self) -> None:
+        async for event in self._client.watch(self.resource.collection, str(self._revision)):
+            thing = event["object"]
+            if event["type"] == "ERROR":
+                raise ApiError.from_status(thing.get("code", 500), thing)
+            if event["type"] != "BOOKMARK":
+                old = self.objects.get(key_of(thing))
+                self._apply(old, None if event["type"] == "DELETED" else thing)
+            await self._advance(revision_of(thing))
+
+    def _apply(self, old: Json | None, new: Json | None) -> None:
+        if new is not None:
+            if old is not None and revision_of(old) == revision_of(new):
+                return
+            self.objects[key_of(new)] = new
+        elif old is not None:
+            self.objects.pop(key_of(old), None)
+        for listener in self._listeners:
+            listener(old, new)
+
+    async def _advance(self, revision: int) -> None:
+        async with self._seen:
+            self._revision = max(self._revision, revision)
+            self._seen.notify_all()
+
+    async def _until(self, condition: Callable[[], bool]) -> None:
+        async with self._seen:
+            await asyncio.wait_for(self._seen.wait_for(condition), 30)
+
+    async def seen(self, written: Json) -> Json:
+        await self._until(lambda: self._revision >= revision_of(written))
+        return written
+
+    async def sync(self) -> None:
+        """Catch up with what others have written until now."""
+        if not self.ready.is_set():
+            return
+        answer = await self._client.get(self.resource.collection, accept=METADATA_ONLY)
+        revisions = {key_of(item): revision_of(item) for item in answer["items"] or []}
+        await self._until(
+            lambda: (
+                all(k in self.objects and revision_of(self.objects[k]) >= r for k, r in revisions.items())
+                or self._revision >= int(answer["metadata"]["resourceVersion"])
+            )
+        )
+        listed = int(answer["metadata"]["resourceVersion"])
+        await self._until(
+            lambda: (
+                all(k in revisions or revision_of(o) > listed for k, o in self.objects.items())
+                or self._revision >= listed
+            )
+        )
+
+    # Writes, as the identity of this informer's client.
+    async def create(self, body: Json, namespace: str = "") -> Json:
+        body = {"apiVersion": self.resource.api_version, "kind": self.resource.kind, **body}
+        return await self.seen(await self._client.create(self.resource.collection_in(namespace), body))
+
+    async def replace(self, thing: Json, *, subresource: str = "") -> Json:
+        metadata = thing["metadata"]
+        path = self.resource.path(metadata["name"], metadata.get("namespace", ""))
+        if subresource:
+            path += f"/{subresource}"
+        return await self.seen(await self._client.replace(path, thing))
+
+    async def patch(self, thing: Json, body: Any, *, subresource: str = "") -> Json:
+        metadata = thing["metadata"]
+        path = self.resource.path(metadata["name"], metadata.get("namespace", ""))
+        if subresource:
+            path += f"/{subresource}"
+        return await self.seen(await self._client.patch(path, body))
+
+    async def delete(self, name: str, namespace: str = "") -> None:
+        """Returns once the object is gone, or marked for deletion if a finalizer holds it."""
+        await self._client.delete(self.resource.path(name, namespace))
+        key = f"{namespace}/{name}" if namespace else name
+        await self._until(lambda: key not in self.objects or "deletionTimestamp" in self.objects[key]["metadata"])

@@ -1,0 +1,248 @@
+"""The kubelet of one node as the API shows it: node status, pods that run, devices handed to pods."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime as dt
+import logging
+from collections.abc import Callable
+
+from lab.clock import background
+from lab.harvester import resources as r
+from lab.harvester.cluster import Cluster
+from lab.harvester.deviceplugins import DeviceManager
+from lab.harvester.workqueue import WorkQueue
+from lab.kube import ApiError, Json
+from lab.scenario import NodeSpec
+
+log = logging.getLogger(__name__)
+
+HEARTBEAT_SECONDS = 30.0
+POD_START_SECONDS = 1.0
+KUBEVIRT_DEVICES = {
+    "devices.kubevirt.io/kvm": "1k",
+    "devices.kubevirt.io/tun": "1k",
+    "devices.kubevirt.io/vhost-net": "1k",
+}
+
+# How a pod of this node is doing: None to run it, else the reason why it does not, and whether it crashed.
+PodHealth = Callable[[Json], "tuple[str, str] | None"]
+
+
+def timestamp() -> str:
+    return dt.datetime.now(dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+class Kubelet:
+    def __init__(self, cluster: Cluster, spec: NodeSpec, pod_health: PodHealth) -> None:
+        self._cluster = cluster
+        self._spec = spec
+        self.node = spec.name
+        self._pod_health = pod_health
+        self.devices = DeviceManager(self._devices_changed)
+        self.allocations: dict[str, dict[str, list[str]]] = {}
+        self._sync_pending = False
+
+    async def register(self) -> None:
+        """The Node object, with what KubeVirt's scheduling asks of a node (facts/kubevirt.md)."""
+        labels = {
+            "kubernetes.io/hostname": self.node,
+            "kubernetes.io/arch": "amd64",
+            "kubernetes.io/os": "linux",
+            "kubevirt.io/schedulable": "true",
+            "machine-type.node.kubevirt.io/q35": "true",
+        }
+        body = {
+            "apiVersion": "v1",
+            "kind": "Node",
+            "metadata": {"name": self.node, "labels": labels, "finalizers": ["wrangler.cattle.io/node-remove"]},
+        }
+        await self._cluster.admin.create_if_absent(r.NODE.collection, body)
+        await self._cluster.admin.patch(r.NODE.path(self.node), {"spec": {"taints": []}})
+        await self._write_status()
+        await self.heartbeat()
+
+    def run(self) -> None:
+        queue = WorkQueue(self._cluster.clock, f"{self.node} kubelet", self._reconcile_pod)
+
+        def noticed(old: Json | None, new: Json | None) -> None:
+            pod = new or old
+            if pod is not None and pod["spec"].get("nodeName") == self.node:
+                queue.add(f"{pod['metadata']['namespace']}/{pod['metadata']['name']}")
+
+        self._cluster[r.POD].listen(noticed)
+        self._queue = queue
+        for pod in self._cluster[r.POD].all():
+            noticed(None, pod)
+
+    def look_again(self) -> None:
+        """Something outside the pods has changed how they do."""
+        for pod in self._cluster[r.POD].all():
+            if pod["spec"].get("nodeName") == self.node:
+                self._queue.add(f"{pod['metadata']['namespace']}/{pod['metadata']['name']}")
+
+    async def beat(self) -> None:
+        while True:
+            await asyncio.sleep(HEARTBEAT_SECONDS)
+            try:
+                await self.heartbeat()
+            except (ApiError, OSError) as error:
+                log.info("%s: heartbeat: %s", self.node, error)
+
+    async def heartbeat(self) -> None:
+        # In real time: virt-controller compares it with its own clock.
+        annotations = {"kubevirt.io/heartbeat": timestamp()}
+        await self._cluster.admin.patch(
+            r.NODE.path(self.node),
+            {"metadata": {"annotations": annotations, "labels": {"kubevirt.io/schedulable": "true"}}},
+        )
+
+    # Node status
+    def _devices_changed(self) -> None:
+        if not self._sync_pending:
+            self._sync_pending = True
+            self._cluster.clock.call_later(self._cluster.scenario.kubelet_sync, self._sync)
+
+    def _sync(self) -> None:
+        self._sync_pending = False
+        background(self._cluster.clock, self._write_status())
+
+    async def _write_status(self) -> None:
+        own = {
+            "cpu": str(self._spec.cpus),
+            "memory": f"{self._spec.memory_gib}Gi",
+            "ephemeral-storage": "1Ti",
+            "pods": "200",
+            **KUBEVIRT_DEVICES,
+        }
+        status = {
+            "capacity": own | {name: str(count) for name, count in self.devices.capacity.items()},
+            "allocatable": own | {name: str(count) for name, count in self.devices.allocatable.items()},
+            "conditions": [
+                {"type": "Ready", "status": "True", "reason": "KubeletReady", "lastTransitionTime": timestamp()}
+            ],
+            "nodeInfo": _NODE_INFO,
+        }
+        try:
+            await self._cluster[r.NODE].patch(
+                {"metadata": {"name": self.node}}, {"status": status}, subresource="status"
+            )
+        except ApiError as error:
+            if error.status != 404:
+                raise
+
+    # Pods
+    async def _reconcile_pod(self, key: str) -> None:
+        namespace, name = key.split("/")
+        pod = self._cluster[r.POD].get(name, namespace)
+        if pod is None:
+            self.allocations.pop(key, None)
+            return
+        if "deletionTimestamp" in pod["metadata"]:
+            if not self._is_launcher_of_live_guest(pod):
+                await self._end(pod)
+            return
+        phase = (pod.get("status") or {}).get("phase", "Pending")
+        if phase in ("Succeeded", "Failed"):
+            return
+        if phase == "Pending":
+            await self._cluster.clock.sleep(POD_START_SECONDS)
+            if not self._allocate(key, pod):
+                await self._write_pod(pod, {"phase": "Failed", "reason": "UnexpectedAdmissionError"})
+                return
+        await self._write_pod(pod, self._running(pod))
+
+    def _is_launcher_of_live_guest(self, pod: Json) -> bool:
+        """A launcher lives until its guest has ended; virt-handler removes it then."""
+        owner = (pod["metadata"].get("labels") or {}).get("kubevirt.io/created-by")
+        return owner is not None and any(
+            instance["metadata"]["uid"] == owner
+            and (instance.get("status") or {}).get("phase") not in ("Succeeded", "Failed")
+            for instance in self._cluster[r.VMI].all()
+        )
+
+    async def _end(self, pod: Json) -> None:
+        namespace, name = pod["metadata"]["namespace"], pod["metadata"]["name"]
+        self.allocations.pop(f"{namespace}/{name}", None)
+        try:
+            await self._cluster.admin.delete(r.POD.path(name, namespace), {"gracePeriodSeconds": 0})
+        except ApiError as error:
+            if error.status != 404:
+                raise
+
+    async def _write_pod(self, pod: Json, status: Json) -> None:
+        current = pod.get("status") or {}
+        if all(current.get(key) == value for key, value in status.items()):
+            return
+        try:
+            await self._cluster[r.POD].patch(pod, {"status": status}, subresource="status")
+        except ApiError as error:
+            if error.status != 404:
+                raise
+
+    def _allocate(self, key: str, pod: Json) -> bool:
+        """Any free device will do: the highest address first, so that a name in the VM is seen to be only a wish."""
+        wanted: dict[str, int] = {}
+        for container in pod["spec"]["containers"]:
+            for resource, amount in ((container.get("resources") or {}).get("limits") or {}).items():
+                if resource.startswith("nvidia.com/"):
+                    wanted[resource] = wanted.get(resource, 0) + int(amount)
+        taken = {device for other in self.allocations.values() for devices in other.values() for device in devices}
+        chosen = {}
+        for resource, count in wanted.items():
+            free = sorted((d for d in self.devices.healthy.get(resource, []) if d not in taken), reverse=True)
+            if len(free) < count:
+                return False
+            chosen[resource] = free[:count]
+        if chosen:
+            self.allocations[key] = chosen
+        return True
+
+    def _running(self, pod: Json) -> Json:
+        trouble = self._pod_health(pod)
+        ready = trouble is None
+        started = (pod.get("status") or {}).get("startTime") or timestamp()
+        state: Json = {"running": {"startedAt": started}}
+        if trouble and trouble[0] == "CrashLoopBackOff":
+            state = {"waiting": {"reason": trouble[0], "message": trouble[1]}}
+        names = [container["name"] for container in pod["spec"]["containers"]]
+        return {
+            "phase": "Running",
+            "startTime": started,
+            "podIP": "10.52.0.1",
+            "podIPs": [{"ip": "10.52.0.1"}],
+            "conditions": [
+                {"type": kind, "status": str(ready), "lastTransitionTime": started}
+                for kind in ("Ready", "ContainersReady")
+            ]
+            + [
+                {"type": kind, "status": "True", "lastTransitionTime": started}
+                for kind in ("Initialized", "PodScheduled")
+            ],
+            "containerStatuses": [
+                {
+                    "name": name,
+                    "ready": ready,
+                    "started": ready,
+                    "restartCount": 0 if ready else 1,
+                    "image": "lab",
+                    "imageID": "lab",
+                    "state": state,
+                }
+                for name in names
+            ],
+        }
+
+
+_NODE_INFO = {
+    "architecture": "amd64",
+    "operatingSystem": "linux",
+    "bootID": "",
+    "containerRuntimeVersion": "lab",
+    "kernelVersion": "6.14.0",
+    "kubeProxyVersion": "lab",
+    "kubeletVersion": "v1.34.0",
+    "machineID": "",
+    "osImage": "Harvester",
+    "systemUUID": "",
+}

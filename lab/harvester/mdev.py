@@ -1,0 +1,70 @@
+"""Harvester up to 1.7: vGPUs are mediated devices with a UUID, advertised by a device plugin of their own."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lab.harvester import permitted, resources as r
+from lab.harvester.deviceplugins import DevicePlugin
+from lab.harvester.hardware import Gpu, Vf
+from lab.harvester.vgpu_types import CONFIGURED, chosen_type
+from lab.kube import Json
+
+if TYPE_CHECKING:
+    from lab.harvester.process import NodeProcess
+
+
+def type_value(type_id: str) -> str:
+    return f"nvidia-{type_id}"
+
+
+def identifier(vf: Vf) -> str:
+    return vf.uuid
+
+
+def configured_name(vf: Vf, current: Json) -> str:
+    return vf.type.name if vf.type else ""
+
+
+async def enable(process: NodeProcess, thing: Json, gpu: Gpu, vf: Vf) -> Json:
+    gpu.configure(vf, chosen_type(thing).removeprefix("nvidia-"))
+    # The type's name follows with the next event: in between the status is half filled (facts 4.4.2).
+    status = (thing.get("status") or {}) | {"vGPUStatus": CONFIGURED, "uuid": vf.uuid}
+    return await process.replace_status(r.VGPU, thing, status)
+
+
+async def disable(process: NodeProcess, thing: Json, gpu: Gpu, vf: Vf) -> Json:
+    status = dict(thing.get("status") or {})
+    gpu.release(vf)
+    # The plugin is found by the name in the status; a disable before it is there never reaches the plugin.
+    resource = process.cluster.vgpu_resource(status.pop("configureVGPUTypeName", ""))
+    async with process.plugin_turn:
+        plugin = process.plugins.get(resource)
+        if plugin is not None:
+            plugin.remove(status.get("uuid", ""))
+            if not plugin.healthy_count:
+                plugin.stop()
+                del process.plugins[resource]
+    for key in ("vGPUStatus", "uuid"):
+        status.pop(key, None)
+    return await process.replace_status(r.VGPU, thing, status)
+
+
+async def after_reconcile(process: NodeProcess, thing: Json, vf: Vf) -> None:
+    if not thing["spec"].get("enabled") or vf.type is None:
+        return
+    resource = process.cluster.vgpu_resource(vf.type.name)
+    async with process.plugin_turn:
+        await _permit(process, vf.type.name, resource)
+        plugin = process.plugins.get(resource)
+        if plugin is None:
+            plugin = process.plugins[resource] = DevicePlugin(process.devices, resource)
+        plugin.add((thing.get("status") or {}).get("uuid", ""))
+
+
+async def _permit(process: NodeProcess, type_name: str, resource: str) -> None:
+    kubevirt = process.cluster[r.KUBEVIRT].get("kubevirt", r.HARVESTER_NAMESPACE)
+    if kubevirt is not None:
+        changed = permitted.permit_mediated(kubevirt, type_name, resource)
+        if changed is not None:
+            await process.replace(r.KUBEVIRT, changed)

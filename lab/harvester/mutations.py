@@ -1,0 +1,81 @@
+"""What the webhooks change in a VirtualMachine on its way in (facts 4.2 and 4.3). Pure: JSON patches out."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from lab.harvester import resources as r
+from lab.harvester.rules import World, devices_of
+from lab.kube import Json
+
+DEVICES_PATH = "/spec/template/spec/domain/devices"
+DOMAIN_PATH = "/spec/template/spec/domain"
+Patch = list[Json]
+
+
+def pcidevices_patch(world: World, request: Json) -> Patch:
+    """The pcidevices mutator."""
+    if not world.version.vendor_vfio:
+        return []
+    vm = request["object"]
+    patch = _gpus_to_host_devices(vm)
+    if world.version.rebuilds_allocation_notes and request["operation"] == "UPDATE":
+        patch += _rebuild_note(world, vm)
+    return patch
+
+
+def _gpus_to_host_devices(vm: Json) -> Patch:
+    devices = devices_of(vm)
+    gpus: list[Any] = devices.get("gpus") or []
+    if not gpus:
+        return []
+    patch: Patch = []
+    if not devices.get("hostDevices"):
+        patch.append({"op": "add", "path": f"{DEVICES_PATH}/hostDevices", "value": []})
+    for gpu in gpus:
+        value = {"name": gpu.get("name", ""), "deviceName": gpu.get("deviceName", "")}
+        patch.append({"op": "add", "path": f"{DEVICES_PATH}/hostDevices/-", "value": value})
+    # The real patch counts upwards while the list shrinks: with two gpus the API server cannot apply it.
+    patch += [{"op": "remove", "path": f"{DEVICES_PATH}/gpus/{index}"} for index in range(len(gpus))]
+    return patch
+
+
+def _rebuild_note(world: World, vm: Json) -> Patch:
+    """From 1.9: without a running instance the allocation note follows the spec."""
+    metadata = vm["metadata"]
+    if world.get(r.VMI, metadata["name"], metadata["namespace"]) is not None:
+        return []
+    annotations = metadata.get("annotations") or {}
+    devices = devices_of(vm)
+    named: dict[str, list[str]] = {}
+    for device in [*(devices.get("hostDevices") or []), *(devices.get("gpus") or [])]:
+        named.setdefault(device.get("deviceName", ""), []).append(device.get("name", ""))
+    key = r.ALLOCATION_ANNOTATION.replace("~", "~0").replace("/", "~1")
+    path = f"/metadata/annotations/{key}"
+    if not named:
+        return [{"op": "remove", "path": path}] if r.ALLOCATION_ANNOTATION in annotations else []
+    note = json.dumps({"hostdevices": named}, separators=(",", ":"))
+    if annotations.get(r.ALLOCATION_ANNOTATION) == note:
+        return []
+    if not annotations:
+        return [{"op": "add", "path": "/metadata/annotations", "value": {r.ALLOCATION_ANNOTATION: note}}]
+    return [{"op": "add", "path": path, "value": note}]
+
+
+def memory_patch(vm: Json) -> Patch:
+    """Harvester's own mutator: a VM with devices gets no memory overcommit."""
+    devices = devices_of(vm)
+    if not (devices.get("gpus") or devices.get("hostDevices")):
+        return []
+    domain = vm["spec"]["template"]["spec"].get("domain") or {}
+    resources = domain.get("resources") or {}
+    guest = (domain.get("memory") or {}).get("guest") or (resources.get("limits") or {}).get("memory")
+    requests = resources.get("requests") or {}
+    if not guest or requests.get("memory") == guest:
+        return []
+    if not resources:
+        return [{"op": "add", "path": f"{DOMAIN_PATH}/resources", "value": {"requests": {"memory": guest}}}]
+    if not requests:
+        return [{"op": "add", "path": f"{DOMAIN_PATH}/resources/requests", "value": {"memory": guest}}]
+    return [{"op": "add", "path": f"{DOMAIN_PATH}/resources/requests/memory", "value": guest}]

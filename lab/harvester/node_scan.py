@@ -1,0 +1,121 @@
+"""The scan of a node every 30 seconds: hardware becomes objects (facts 3.1). An error ends the pass."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lab.harvester import resources as r, vgpus
+from lab.harvester.hardware import Gpu, PciFunction, Vf
+from lab.kube import Json
+
+if TYPE_CHECKING:
+    from lab.harvester.process import NodeProcess
+
+PERIOD = 30.0
+
+
+async def reconcile(process: NodeProcess, ticket: Json) -> None:
+    await _pci_devices(process)
+    await _cards(process)
+    await _vgpus(process)
+    await _node_label(process)
+    process.enqueue(r.DEVICE_NODE, ticket["metadata"]["name"], after=PERIOD)
+
+
+async def _pci_devices(process: NodeProcess) -> None:
+    functions = {r.device_name(process.node, f.address): f for f in process.host.pci_functions()}
+    for name, function in functions.items():
+        await process.throttle.take()
+        device = process.cluster[r.PCI_DEVICE].get(name)
+        if device is None:
+            device = await process.create(r.PCI_DEVICE, _new_pci_device(process, name, function))
+        status = function.status(process.node)
+        override = (device["metadata"].get("annotations") or {}).get(r.OVERRIDE_ANNOTATION)
+        if override:
+            status["resourceName"] = override
+        await process.replace_status(r.PCI_DEVICE, device, status)
+    for device in process.cluster[r.PCI_DEVICE].labelled(r.NODENAME_LABEL, process.node):
+        if device["metadata"]["name"] not in functions:
+            await process.delete(r.PCI_DEVICE, device["metadata"]["name"])
+
+
+def _new_pci_device(process: NodeProcess, name: str, function: PciFunction) -> Json:
+    labels = {r.NODENAME_LABEL: process.node}
+    if function.parent and process.cluster.version.vendor_vfio:
+        labels[r.PARENT_LABEL] = r.device_name(process.node, function.parent)
+    return {
+        "metadata": {"name": name, "labels": labels, "annotations": {r.ORIGINAL_DRIVER_ANNOTATION: ""}},
+        "spec": {},
+    }
+
+
+async def _cards(process: NodeProcess) -> None:
+    cards = {r.device_name(process.node, gpu.address): gpu for gpu in process.host.gpus if gpu.sriov_capable}
+    for name, gpu in cards.items():
+        # A card that is passed through whole has a claim of its own name, and no place here.
+        if process.cluster[r.CLAIM].get(name) is None and process.cluster[r.SRIOV_GPU].get(name) is None:
+            await process.create(r.SRIOV_GPU, _new_card(process, name, gpu))
+    for thing in process.cluster[r.SRIOV_GPU].labelled(r.NODENAME_LABEL, process.node):
+        if thing["metadata"]["name"] not in cards:
+            await process.delete(r.SRIOV_GPU, thing["metadata"]["name"])
+
+
+def _new_card(process: NodeProcess, name: str, gpu: Gpu) -> Json:
+    return {
+        "metadata": {"name": name, "labels": {r.NODENAME_LABEL: process.node}},
+        "spec": {"address": gpu.address, "nodeName": process.node, "enabled": bool(gpu.vfs)},
+    }
+
+
+async def _vgpus(process: NodeProcess) -> None:
+    functions = {r.device_name(process.node, vf.address): (gpu, vf) for gpu in process.host.gpus for vf in gpu.vfs}
+    # By label, not by name: an object that lost its label is created once more, and that fails (facts 4.4.10).
+    known = {
+        thing["metadata"]["name"]: thing for thing in process.cluster[r.VGPU].labelled(r.NODENAME_LABEL, process.node)
+    }
+    for name, (gpu, vf) in functions.items():
+        if name not in known:
+            await process.create(r.VGPU, _new_vgpu(process, name, gpu, vf))
+        else:
+            thing = process.cluster[r.VGPU].get(name) or known[name]
+            status = vgpus.discovered_status(process, gpu, vf, thing.get("status") or {})
+            if status != (thing.get("status") or {}):
+                await process.replace_status(r.VGPU, thing, status)
+    for name, thing in known.items():
+        parent = r.device_name(process.node, thing["spec"].get("parentGPUDeviceAddress", ""))
+        card = process.cluster[r.SRIOV_GPU].get(parent)
+        # While the card is wanted they stay: after a reboot its functions come back.
+        if name not in functions and not (card and card["spec"].get("enabled")):
+            await process.delete(r.VGPU, name)
+
+
+def _new_vgpu(process: NodeProcess, name: str, gpu: Gpu, vf: Vf) -> Json:
+    parent = r.device_name(process.node, gpu.address)
+    # Mediated devices that are there already are adopted; a bare type id cannot be (facts 3.3 V0).
+    adopted = vf.type is not None and process.cluster.version.mdev
+    return {
+        "metadata": {"name": name, "labels": {r.NODENAME_LABEL: process.node, r.PARENT_LABEL: parent}},
+        "spec": {
+            "address": vf.address,
+            "nodeName": process.node,
+            "parentGPUDeviceAddress": gpu.address,
+            "enabled": adopted,
+            "vGPUTypeName": "",
+        },
+    }
+
+
+async def _node_label(process: NodeProcess) -> None:
+    node = process.cluster[r.NODE].get(process.node)
+    if node is None:
+        return
+    has_cards = bool(process.cluster[r.SRIOV_GPU].labelled(r.NODENAME_LABEL, process.node))
+    labels = dict(node["metadata"].get("labels") or {})
+    if has_cards == (r.DRIVER_NEEDED_LABEL in labels):
+        return
+    if has_cards:
+        labels[r.DRIVER_NEEDED_LABEL] = "true"
+    else:
+        del labels[r.DRIVER_NEEDED_LABEL]
+    await process.throttle.take()
+    await process.cluster[r.NODE].replace(node | {"metadata": node["metadata"] | {"labels": labels}})

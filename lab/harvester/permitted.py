@@ -1,0 +1,51 @@
+"""KubeVirt's list of permitted host devices, kept by the pcidevices controllers. Pure."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lab.boards import VENDOR_ID
+from lab.kube import Json
+
+
+def permit_mediated(kubevirt: Json, type_name: str, resource: str) -> Json | None:
+    """The changed spec of a KubeVirt object, or None if the type is listed."""
+    configuration, permitted = _permitted(kubevirt)
+    entry = {"externalResourceProvider": True, "mdevNameSelector": type_name, "resourceName": resource}
+    listed: list[Any] = permitted.get("mediatedDevices") or []
+    if entry in listed:
+        return None
+    return _with(kubevirt, configuration, permitted | {"mediatedDevices": [*listed, entry]})
+
+
+def permit_pci(kubevirt: Json, device_id: str, resource: str) -> Json | None:
+    """As the real controller does it, with its aliasing fault (facts 9, harvester#10008).
+
+    It takes a listed entry out of the very array it later compares, so an entry that is not the last one is lost and
+    the last one doubled; the next reconcile puts the lost one back at the end.
+    """
+    configuration, permitted = _permitted(kubevirt)
+    listed: list[Any] = permitted.get("pciHostDevices") or []
+    names = [entry["resourceName"] for entry in listed]
+    if resource not in names:
+        entry = {
+            "externalResourceProvider": True,
+            "pciVendorSelector": f"{VENDOR_ID}:{device_id}",
+            "resourceName": resource,
+        }
+        return _with(kubevirt, configuration, permitted | {"pciHostDevices": [*listed, entry]})
+    position = names.index(resource)
+    shifted = listed[:position] + listed[position + 1 :] + listed[-1:]
+    if shifted == listed:
+        return None
+    return _with(kubevirt, configuration, permitted | {"pciHostDevices": shifted})
+
+
+def _permitted(kubevirt: Json) -> tuple[Json, Json]:
+    configuration = (kubevirt.get("spec") or {}).get("configuration") or {}
+    return configuration, configuration.get("permittedHostDevices") or {}
+
+
+def _with(kubevirt: Json, configuration: Json, permitted: Json) -> Json:
+    spec = kubevirt.get("spec") or {}
+    return kubevirt | {"spec": spec | {"configuration": configuration | {"permittedHostDevices": permitted}}}

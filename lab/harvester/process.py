@@ -1,0 +1,134 @@
+"""The pcidevices process of one node: queues, workers and a throttle of its own, which end with it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from lab.clock import Throttle, Turn, background
+from lab.harvester import claims, node_scan, resources as r, sriov_gpus, vgpus
+from lab.harvester.cluster import Cluster
+from lab.harvester.deviceplugins import DeviceManager, DevicePlugin
+from lab.harvester.hardware import Host
+from lab.harvester.workqueue import WorkQueue
+from lab.kube import ApiError, Json
+
+log = logging.getLogger(__name__)
+
+# Seconds from the start of the process to its first reconcile, and to a served webhook (seen in the recordings).
+START_UP = 4.0
+
+Reconcile = Callable[["NodeProcess", Json], Awaitable[None]]
+
+
+class NodeProcess:
+    def __init__(self, cluster: Cluster, host: Host, devices: DeviceManager, on_change: Callable[[], None]) -> None:
+        self.cluster = cluster
+        self.host = host
+        self.node = host.name
+        self.devices = devices
+        self.alive = False
+        self._on_change = on_change
+        self._queues: dict[r.Resource, WorkQueue] = {}
+        self._start: Any = None
+        self._reconcilers: dict[r.Resource, Reconcile] = {
+            r.SRIOV_GPU: sriov_gpus.reconcile,
+            r.VGPU: vgpus.reconcile,
+            r.CLAIM: claims.reconcile,
+            r.DEVICE_NODE: node_scan.reconcile,
+        }
+
+    def start(self, *, after: float = START_UP) -> None:
+        if self.alive or self._start:
+            return
+        self._start = self.cluster.clock.call_later(after, self._begin)
+
+    def _begin(self) -> None:
+        self._start = None
+        self.alive = True
+        self.throttle = Throttle(self.cluster.clock)
+        self.plugin_turn = Turn(self.cluster.clock)
+        self.plugins: dict[str, DevicePlugin] = {}
+        for resource in self._reconcilers:
+            self._queues[resource] = WorkQueue(
+                self.cluster.clock, f"{self.node} {resource.plural}", self._handler(resource)
+            )
+            for thing in self.cluster[resource].all():
+                self.notice(resource, thing)
+        background(self.cluster.clock, self._introduce())
+        self._on_change()
+
+    async def _introduce(self) -> None:
+        """Each process makes the object whose reconcile is the node's scan."""
+        informer = self.cluster[r.DEVICE_NODE]
+        if informer.get(self.node) is None:
+            try:
+                await informer.create({"metadata": {"name": self.node}, "spec": {}})
+            except ApiError as error:
+                if error.reason != "AlreadyExists":
+                    raise
+
+    def kill(self) -> None:
+        if self._start:
+            self._start.cancelled = True
+            self._start = None
+        if not self.alive:
+            return
+        self.alive = False
+        for queue in self._queues.values():
+            queue.stop()
+        self._queues = {}
+        for plugin in self.plugins.values():
+            plugin.stop()
+        self.plugins = {}
+        self._on_change()
+
+    def notice(self, resource: r.Resource, thing: Json) -> None:
+        """Called for each change of an object; a process only handles those of its node."""
+        if self.alive and self.owner(resource, thing) == self.node:
+            self._queues[resource].add(thing["metadata"]["name"])
+
+    @staticmethod
+    def owner(resource: r.Resource, thing: Json) -> Any:
+        if resource is r.DEVICE_NODE:
+            return thing["metadata"]["name"]
+        return (thing.get("spec") or {}).get("nodeName")
+
+    def enqueue(self, resource: r.Resource, name: str, *, after: float = 0.0) -> None:
+        if after:
+            self._queues[resource].add_after(name, after)
+        else:
+            self._queues[resource].add(name)
+
+    def _handler(self, resource: r.Resource) -> Callable[[str], Awaitable[None]]:
+        async def handle(name: str) -> None:
+            thing = self.cluster[resource].get(name)
+            if thing is not None:
+                await self._reconcilers[resource](self, thing)
+
+        return handle
+
+    # Throttled requests, as the process's own identity.
+    async def create(self, resource: r.Resource, body: Json) -> Json:
+        await self.throttle.take()
+        return await self.cluster[resource].create(body)
+
+    async def replace(self, resource: r.Resource, thing: Json) -> Json:
+        await self.throttle.take()
+        return await self.cluster[resource].replace(thing)
+
+    async def replace_status(self, resource: r.Resource, thing: Json, status: Json) -> Json:
+        await self.throttle.take()
+        if thing.get("status") == status:
+            # The request would change nothing; it still costs its place in the throttle.
+            return thing
+        return await self.cluster[resource].replace(thing | {"status": status}, subresource="status")
+
+    async def delete(self, resource: r.Resource, name: str) -> None:
+        await self.throttle.take()
+        try:
+            await self.cluster[resource].delete(name)
+        except ApiError as error:
+            if error.status != 404:
+                raise

@@ -1,0 +1,63 @@
+"""The API resources the lab serves or reads, and the paths they live at."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+DEVICES_GROUP = "devices.harvesterhci.io"
+DEVICES = f"/apis/{DEVICES_GROUP}/v1beta1"
+HARVESTER_NAMESPACE = "harvester-system"
+
+
+@dataclass(frozen=True)
+class Resource:
+    kind: str
+    plural: str
+    prefix: str
+    namespaced: bool = False
+
+    @property
+    def collection(self) -> str:
+        return f"{self.prefix}/{self.plural}"
+
+    def collection_in(self, namespace: str) -> str:
+        return f"{self.prefix}/namespaces/{namespace}/{self.plural}" if self.namespaced else self.collection
+
+    def path(self, name: str, namespace: str = "") -> str:
+        return f"{self.collection_in(namespace)}/{name}"
+
+    @property
+    def api_version(self) -> str:
+        return self.prefix.removeprefix("/apis/").removeprefix("/api/")
+
+
+SRIOV_GPU = Resource("SRIOVGPUDevice", "sriovgpudevices", DEVICES)
+VGPU = Resource("VGPUDevice", "vgpudevices", DEVICES)
+PCI_DEVICE = Resource("PCIDevice", "pcidevices", DEVICES)
+CLAIM = Resource("PCIDeviceClaim", "pcideviceclaims", DEVICES)
+MIG = Resource("MigConfiguration", "migconfigurations", DEVICES)
+DEVICE_NODE = Resource("Node", "nodes", DEVICES)
+
+NODE = Resource("Node", "nodes", "/api/v1")
+POD = Resource("Pod", "pods", "/api/v1", namespaced=True)
+DAEMON_SET = Resource("DaemonSet", "daemonsets", "/apis/apps/v1", namespaced=True)
+ADDON = Resource("Addon", "addons", "/apis/harvesterhci.io/v1beta1", namespaced=True)
+SETTING = Resource("Setting", "settings", "/apis/harvesterhci.io/v1beta1")
+KUBEVIRT = Resource("KubeVirt", "kubevirts", "/apis/kubevirt.io/v1", namespaced=True)
+VM = Resource("VirtualMachine", "virtualmachines", "/apis/kubevirt.io/v1", namespaced=True)
+VMI = Resource("VirtualMachineInstance", "virtualmachineinstances", "/apis/kubevirt.io/v1", namespaced=True)
+
+NODENAME_LABEL = "nodename"
+PARENT_LABEL = "harvesterhci.io/parentSRIOVGPUDevice"
+DRIVER_NEEDED_LABEL = "sriovgpu.harvesterhci.io/driver-needed"
+ORIGINAL_DRIVER_ANNOTATION = "harvesterhci.io/pcideviceDriver"
+OVERRIDE_ANNOTATION = "pcidevice.harvesterhci.io/override-resource-name"
+SKIP_VFIO_ANNOTATION = "pcidevices.harvesterhci.io/skip-vfio-binding"
+ALLOCATION_ANNOTATION = "harvesterhci.io/deviceAllocationDetails"
+SKIP_MIG_ANNOTATION = "harvesterhci.io/skip-mig-configuration"
+CLAIM_FINALIZER = "wrangler.cattle.io/PCIDeviceClaimOnRemove"
+
+
+def device_name(node: str, address: str) -> str:
+    """Facts 1.5: the node's name, then the PCI address without its punctuation."""
+    return f"{node}-{address.replace(':', '').replace('.', '')}"

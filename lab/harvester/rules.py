@@ -1,0 +1,234 @@
+"""The rules of the pcidevices webhook by number (facts 4.1). Pure: a request and cached objects in, a denial out."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from typing import Any, Protocol
+
+from lab.harvester import resources as r
+from lab.harvester.versions import Version
+from lab.kube import Json
+
+CONTROLLER = "system:serviceaccount:harvester-system:harvester-pcidevices-controller"
+MOST_MIG_INSTANCES = 7
+
+
+class Panic(Exception):
+    """A nil pointer or a broken note that takes the real process down."""
+
+
+class World(Protocol):
+    version: Version
+
+    def get(self, resource: r.Resource, name: str, namespace: str = "") -> Json | None: ...
+
+    def all(self, resource: r.Resource) -> list[Json]: ...
+
+    def labelled(self, resource: r.Resource, label: str, value: str) -> list[Json]: ...
+
+    def resource_of(self, type_name: str) -> str: ...
+
+
+def denial(world: World, request: Json) -> str | None:
+    """Why the request is refused, or None."""
+    resource, operation = request["resource"]["resource"], request["operation"]
+    rule = _RULES.get((resource, operation))
+    return rule(world, request) if rule else None
+
+
+def allocated(world: World, vm: Json, key: str) -> Iterator[str]:
+    """Devices in a VM's allocation note, whatever resource they stand under."""
+    note = (vm["metadata"].get("annotations") or {}).get(r.ALLOCATION_ANNOTATION)
+    if note is None:
+        return
+    try:
+        details = json.loads(note)
+    except ValueError as error:
+        raise Panic(f"allocation note of {vm['metadata']['name']} is not JSON") from error
+    for devices in ((details or {}).get(key) or {}).values():
+        yield from devices or []
+
+
+def _user_of(world: World, device: str, key: str) -> Json | None:
+    users = [vm for vm in world.all(r.VM) if device in allocated(world, vm, key)]
+    return min(users, key=lambda vm: (vm["metadata"]["namespace"], vm["metadata"]["name"]), default=None)
+
+
+def _vgpu_in_use(world: World, device: str) -> str | None:
+    user = _user_of(world, device, "hostdevices" if world.version.vendor_vfio else "gpus")
+    if user is None:
+        return None
+    metadata = user["metadata"]
+    return f"device {device} is in use with VM {metadata['name']} in namespace {metadata['namespace']}"
+
+
+def _enabled(thing: Json) -> bool:
+    return bool((thing.get("spec") or {}).get("enabled"))
+
+
+def _vgpu_update(world: World, request: Json) -> str | None:
+    old, new = request["oldObject"], request["object"]
+    name = new["metadata"]["name"]
+    if _enabled(old) and not _enabled(new):
+        return _vgpu_in_use(world, name)  # rule 1
+    if not _enabled(old) and _enabled(new):
+        wanted = new["spec"].get("vGPUTypeName") or ""
+        if not wanted:
+            return f"VGPUTypeName cannot be empty for vGPU device {name}"  # rule 2
+        if wanted not in ((old.get("status") or {}).get("availableTypes") or {}):
+            return f"VGPUTypeName {wanted} is not a valid profile for vGPU device {name}"  # rule 3
+    return None  # rule 4: a change of type while enabled is not looked at
+
+
+def _vgpu_delete(world: World, request: Json) -> str | None:
+    old = request["oldObject"]
+    if world.get(r.NODE, old["spec"].get("nodeName", "")) is None:
+        return None
+    return _vgpu_in_use(world, old["metadata"]["name"])  # rule 5
+
+
+def _card_update(world: World, request: Json) -> str | None:
+    old, new = request["oldObject"], request["object"]
+    if _enabled(old) and not _enabled(new):
+        for device in (new.get("status") or {}).get("vGPUDevices") or []:
+            reason = _vgpu_in_use(world, device)  # rule 6
+            if reason:
+                return reason
+    return None
+
+
+def _card_delete(world: World, request: Json) -> str | None:
+    old = request["oldObject"]
+    if _enabled(old) and world.get(r.NODE, old["spec"].get("nodeName", "")) is not None:
+        return f"please disable gpuDevice {old['metadata']['name']} before deletion"  # rule 7
+    return None
+
+
+def _mig_update(world: World, request: Json) -> str | None:
+    old, new = request["oldObject"], request["object"]
+    name = new["metadata"]["name"]
+    wanted = new["spec"].get("profileSpec") or []
+    count = sum(entry.get("requested", 0) for entry in wanted)
+    if count > MOST_MIG_INSTANCES:  # rule 8
+        return (
+            f"MIGConfiguration {name} Invalid: Cannot have more than {MOST_MIG_INSTANCES} instances defined,"
+            f" found {count}"
+        )
+    if (old.get("status") or {}).get("status") in ("synced", "out-of-sync") and wanted != (
+        old["spec"].get("profileSpec") or []
+    ):
+        return f"MIGConfiguration {name} cannot be modified unless configuration is disabled"  # rule 9
+    if not _enabled(old) and _enabled(new):
+        available = {
+            entry["id"]: entry.get("available", 0) for entry in (new.get("status") or {}).get("profileStatus") or []
+        }
+        for entry in wanted:  # rule 10
+            if entry.get("requested", 0) > available.get(entry["id"], 0):
+                return (
+                    f"MIGConfiguration {name} cannot has requested count {entry['requested']} for profile"
+                    f" {entry['name']}, which exceeds available count {available.get(entry['id'], 0)}"
+                )
+    if _enabled(old) and not _enabled(new):
+        for vgpu in world.labelled(r.VGPU, r.PARENT_LABEL, name):
+            if _enabled(vgpu):
+                return (
+                    f"cannot disable MIGConfiguration {name} as vGPU {vgpu['metadata']['name']} is enabled"  # rule 11
+                )
+    return None
+
+
+def _claim_create(world: World, request: Json) -> str | None:
+    name = request["object"]["metadata"]["name"]
+    device = world.get(r.PCI_DEVICE, name)
+    if device is None:
+        return f'pcidevices.devices.harvesterhci.io "{name}" not found'
+    if not (device.get("status") or {}).get("iommuGroup"):
+        return f"pcidevice {name} has no iommuGroup available"  # rule 12
+    if world.version.protects_claims:
+        children = [vgpu["metadata"]["name"] for vgpu in world.labelled(r.VGPU, r.PARENT_LABEL, name)]
+        if children:  # rule 13
+            return (
+                f"these vGPU devices [{', '.join(children)}] are using the PCI GPU Device [{name}], so it can't be"
+                " claimed. \n If you need to claim this PCI GPU device, please disable associated SRIOVGPUDevice"
+            )
+    return None
+
+
+def _claim_delete(world: World, request: Json) -> str | None:
+    claim = request["oldObject"]
+    name = claim["metadata"]["name"]
+    user = _user_of(world, name, "hostdevices")
+    if user is not None:  # rule 14
+        metadata = user["metadata"]
+        return (
+            f"pcideviceclaim {name} is already in use with vm {metadata['name']} in namespace {metadata['namespace']}"
+        )
+    if world.version.protects_claims and request["userInfo"].get("username") != CONTROLLER:
+        for owner in claim["metadata"].get("ownerReferences") or []:
+            if owner["kind"] == r.VGPU.kind:  # rule 15
+                return f"pcideviceclaim {name} cannot be deleted as it is owned by VGPUDevice {owner['name']}"
+    return None
+
+
+def devices_of(vm: Json) -> Json:
+    template = ((vm.get("spec") or {}).get("template") or {}).get("spec") or {}
+    devices: Json = (template.get("domain") or {}).get("devices") or {}
+    return devices
+
+
+def _vm_write(world: World, request: Json) -> str | None:
+    if not world.version.validates_device_names:
+        return None
+    vm = request["object"]
+    devices = devices_of(vm)
+    host_devices, gpus = devices.get("hostDevices") or [], devices.get("gpus") or []
+    pci_names = {(device.get("status") or {}).get("resourceName") for device in world.all(r.PCI_DEVICE)}
+    for device in host_devices:  # rule 17
+        name = device.get("deviceName", "")
+        if not name or name not in pci_names:
+            return (
+                f"hostdevice {device.get('name', '')}: resource name {name} not found in pcidevice and usbdevice cache"
+            )
+    if world.version.mdev:
+        vgpu_names = {
+            world.resource_of(name)
+            for vgpu in world.all(r.VGPU)
+            if (name := (vgpu.get("status") or {}).get("configureVGPUTypeName"))
+        }
+        for gpu in gpus:  # rule 16
+            if gpu.get("deviceName", "") not in vgpu_names:
+                return (
+                    f"gpu device {gpu.get('name', '')}: resource name {gpu.get('deviceName', '')}"
+                    " not found in pcidevice cache"
+                )
+    return _on_one_node(world, vm["metadata"]["name"], host_devices)
+
+
+def _on_one_node(world: World, vm_name: str, host_devices: list[Any]) -> str | None:
+    node = ""
+    for device in host_devices:  # rule 18; a name that is no device's is not looked at
+        known = world.get(r.PCI_DEVICE, device.get("name", ""))
+        if known is None:
+            continue
+        its_node = (known.get("status") or {}).get("nodeName", "")
+        if node and its_node != node:
+            return (
+                f"device pcidevice/{device['name']} is not on the same node in"
+                f" VirtualMachine.Spec.Template.Spec.Domain.Devices.HostDevices {vm_name}"
+            )
+        node = its_node
+    return None
+
+
+_RULES: dict[tuple[str, str], Callable[[World, Json], str | None]] = {
+    ("vgpudevices", "UPDATE"): _vgpu_update,
+    ("vgpudevices", "DELETE"): _vgpu_delete,
+    ("sriovgpudevices", "UPDATE"): _card_update,
+    ("sriovgpudevices", "DELETE"): _card_delete,
+    ("migconfigurations", "UPDATE"): _mig_update,
+    ("pcideviceclaims", "CREATE"): _claim_create,
+    ("pcideviceclaims", "DELETE"): _claim_delete,
+    ("virtualmachines", "CREATE"): _vm_write,
+    ("virtualmachines", "UPDATE"): _vm_write,
+}

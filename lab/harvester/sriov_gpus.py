@@ -1,0 +1,41 @@
+"""SRIOVGPUDevice: SR-IOV of a card on and off (facts 3.2)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lab.harvester import resources as r
+from lab.harvester.hardware import Gpu
+from lab.kube import Json
+
+if TYPE_CHECKING:
+    from lab.harvester.process import NodeProcess
+
+
+class DriverNotReady(Exception):
+    """Only the log of the process ever shows it."""
+
+
+def status_of(gpu: Gpu, node: str) -> Json:
+    if not gpu.vfs:
+        return {}
+    addresses = [vf.address for vf in gpu.vfs]
+    return {"vGPUDevices": [r.device_name(node, address) for address in addresses], "vfAddresses": addresses}
+
+
+async def reconcile(process: NodeProcess, thing: Json) -> None:
+    if "deletionTimestamp" in thing["metadata"]:
+        return
+    gpu = process.host.gpu(thing["spec"].get("address", ""))
+    if gpu is None:
+        raise LookupError(f"no card at {thing['spec'].get('address')}")
+    wanted = bool(thing["spec"].get("enabled"))
+    if wanted != bool(gpu.vfs):
+        reason = process.cluster.driver_ready(process.node)
+        if reason:
+            raise DriverNotReady(f"error performing sriovmanage operation: {reason}")
+        if wanted:
+            gpu.create_vfs()
+        else:
+            gpu.remove_vfs()
+    await process.replace_status(r.SRIOV_GPU, thing, status_of(gpu, process.node))

@@ -1,0 +1,115 @@
+"""Harvester from 1.8 on: a type id on the function itself, advertised as a PCI device through a claim."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lab.harvester import resources as r
+from lab.harvester.hardware import Gpu, Vf
+from lab.harvester.vgpu_types import CONFIGURED, chosen_type
+from lab.kube import ApiError, Json
+
+if TYPE_CHECKING:
+    from lab.harvester.process import NodeProcess
+
+
+def type_value(type_id: str) -> str:
+    return type_id
+
+
+def identifier(vf: Vf) -> str:
+    return vf.type.id if vf.type else ""
+
+
+def configured_name(vf: Vf, current: Json) -> str:
+    # The driver knows numbers only, so whatever name the status has is kept, right or wrong (facts 4.4.7).
+    return str(current.get("configureVGPUTypeName", ""))
+
+
+async def enable(process: NodeProcess, thing: Json, gpu: Gpu, vf: Vf) -> Json:
+    type_id = chosen_type(thing)
+    name = thing["metadata"]["name"]
+    type_name = thing["spec"]["vGPUTypeName"]
+    parent = r.device_name(process.node, gpu.address)
+    resource = process.cluster.vgpu_resource(type_name)
+    device = process.cluster[r.PCI_DEVICE].get(name)
+    if device is None:
+        raise LookupError(f"no PCIDevice {name} yet")
+    device = await process.replace(
+        r.PCI_DEVICE, _annotated(device, {r.OVERRIDE_ANNOTATION: resource}, {r.PARENT_LABEL: parent})
+    )
+    await process.replace_status(r.PCI_DEVICE, device, (device.get("status") or {}) | {"resourceName": resource})
+    await _claim(process, thing, device, parent, resource)
+    gpu.configure(vf, type_id)
+    status = (thing.get("status") or {}) | {
+        "vGPUStatus": CONFIGURED,
+        "uuid": type_id,
+        "configureVGPUTypeName": type_name,
+    }
+    return await process.replace_status(r.VGPU, thing, status)
+
+
+async def _claim(process: NodeProcess, thing: Json, device: Json, parent: str, resource: str) -> None:
+    body = {
+        "metadata": {
+            "name": thing["metadata"]["name"],
+            "labels": {r.PARENT_LABEL: parent},
+            "annotations": {r.SKIP_VFIO_ANNOTATION: "true", r.OVERRIDE_ANNOTATION: resource},
+            "ownerReferences": [_owner(device, r.PCI_DEVICE), _owner(thing, r.VGPU)],
+        },
+        "spec": {"address": thing["spec"]["address"], "nodeName": process.node, "userName": "admin"},
+    }
+    try:
+        await process.create(r.CLAIM, body)
+    except ApiError as error:
+        # An old claim is taken for the new one, also when it is on its way out or advertises another type.
+        if error.reason != "AlreadyExists":
+            raise
+
+
+def _owner(thing: Json, resource: r.Resource) -> Json:
+    return {
+        "apiVersion": resource.api_version,
+        "kind": resource.kind,
+        "name": thing["metadata"]["name"],
+        "uid": thing["metadata"]["uid"],
+    }
+
+
+async def disable(process: NodeProcess, thing: Json, gpu: Gpu, vf: Vf) -> Json:
+    name = thing["metadata"]["name"]
+    await process.delete(r.CLAIM, name)
+    device = process.cluster[r.PCI_DEVICE].get(name)
+    if device is not None:
+        device = await process.replace(
+            r.PCI_DEVICE, _annotated(device, {r.OVERRIDE_ANNOTATION: None}, {r.PARENT_LABEL: None})
+        )
+        await process.replace_status(
+            r.PCI_DEVICE, device, (device.get("status") or {}) | {"resourceName": gpu.board.resource_name}
+        )
+    gpu.release(vf)
+    status = {
+        key: value
+        for key, value in (thing.get("status") or {}).items()
+        if key not in ("vGPUStatus", "uuid", "configureVGPUTypeName")
+    }
+    return await process.replace_status(r.VGPU, thing, status)
+
+
+async def after_reconcile(process: NodeProcess, thing: Json, vf: Vf) -> None:
+    """Nothing: the claim's own reconcile starts the device plugin."""
+
+
+def _annotated(device: Json, annotations: dict[str, str | None], labels: dict[str, str | None]) -> Json:
+    def merged(current: dict[str, str] | None, changes: dict[str, str | None]) -> dict[str, str]:
+        result = {**(current or {}), **{key: value for key, value in changes.items() if value is not None}}
+        return {key: value for key, value in result.items() if changes.get(key, value) is not None}
+
+    metadata = device["metadata"]
+    return device | {
+        "metadata": metadata
+        | {
+            "annotations": merged(metadata.get("annotations"), annotations),
+            "labels": merged(metadata.get("labels"), labels),
+        }
+    }

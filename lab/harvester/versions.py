@@ -1,0 +1,92 @@
+"""What differs between Harvester versions (facts 0 and 10)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from lab.errors import LabError
+
+
+@dataclass(frozen=True)
+class Version:
+    name: str
+    server_version: str
+    vendor_vfio: bool
+    mig: bool
+    upper_case_resources: bool
+    validates_device_names: bool
+    protects_claims: bool
+    rebuilds_allocation_notes: bool
+    guards_addons: bool
+    mig_message: bool
+    skip_mig: bool
+
+    @property
+    def mdev(self) -> bool:
+        return not self.vendor_vfio
+
+
+VERSIONS = {
+    version.name: version
+    for version in (
+        Version(
+            name="1.4",
+            server_version="v1.4.3",
+            vendor_vfio=False,
+            mig=False,
+            upper_case_resources=True,
+            validates_device_names=False,
+            protects_claims=False,
+            rebuilds_allocation_notes=False,
+            guards_addons=False,
+            mig_message=False,
+            skip_mig=False,
+        ),
+        Version(
+            name="1.7",
+            server_version="v1.7.1",
+            vendor_vfio=False,
+            mig=True,
+            upper_case_resources=False,
+            validates_device_names=True,
+            protects_claims=False,
+            rebuilds_allocation_notes=False,
+            guards_addons=False,
+            mig_message=False,
+            skip_mig=False,
+        ),
+        Version(
+            name="1.8",
+            server_version="v1.8.1",
+            vendor_vfio=True,
+            mig=True,
+            upper_case_resources=False,
+            validates_device_names=True,
+            protects_claims=True,
+            rebuilds_allocation_notes=False,
+            guards_addons=True,
+            mig_message=False,
+            skip_mig=False,
+        ),
+        Version(
+            name="1.9",
+            server_version="v1.9.0-rc6",
+            vendor_vfio=True,
+            mig=True,
+            upper_case_resources=False,
+            validates_device_names=True,
+            protects_claims=True,
+            rebuilds_allocation_notes=True,
+            guards_addons=True,
+            mig_message=True,
+            skip_mig=True,
+        ),
+    )
+}
+DEFAULT = "1.8"
+
+
+def named(name: str) -> Version:
+    if name not in VERSIONS:
+        raise LabError(f"The lab has no Harvester {name}.", hint=f"It has {', '.join(VERSIONS)}.")
+    return VERSIONS[name]

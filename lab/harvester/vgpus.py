@@ -1,0 +1,59 @@
+"""VGPUDevice: a vGPU type put on a virtual function, in the way of each era (facts 3.3)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lab.harvester import mdev, resources as r, vendor_vfio
+from lab.harvester.hardware import Gpu, Vf
+from lab.harvester.vgpu_types import CONFIGURED
+from lab.kube import Json
+
+if TYPE_CHECKING:
+    from lab.harvester.process import NodeProcess
+
+
+def discovered_status(process: NodeProcess, gpu: Gpu, vf: Vf, current: Json) -> Json:
+    era = vendor_vfio if process.cluster.version.vendor_vfio else mdev
+    status: Json = {}
+    offered = {kind.name: era.type_value(kind.id) for kind in gpu.offered(vf)}
+    if offered:
+        status["availableTypes"] = offered
+    type_name = era.configured_name(vf, current)
+    if type_name:
+        status["configureVGPUTypeName"] = type_name
+    if vf.type is not None:
+        status["uuid"] = era.identifier(vf)
+        status["vGPUStatus"] = CONFIGURED
+    return status
+
+
+async def reconcile(process: NodeProcess, thing: Json) -> None:
+    if "deletionTimestamp" in thing["metadata"]:
+        return
+    found = process.host.find_vf(thing["spec"].get("address", ""))
+    if found is None:
+        raise LookupError(f"error generating vgpu {thing['metadata']['name']} status: no such function")
+    gpu, vf = found
+    era = vendor_vfio if process.cluster.version.vendor_vfio else mdev
+    enabled = bool(thing["spec"].get("enabled"))
+    if enabled and vf.type is None:
+        written = await era.enable(process, thing, gpu, vf)
+        _look_at_siblings(process, written)
+    elif not enabled and vf.type is not None:
+        written = await era.disable(process, thing, gpu, vf)
+        _look_at_siblings(process, written)
+    else:
+        status = discovered_status(process, gpu, vf, thing.get("status") or {})
+        written = thing
+        if status != (thing.get("status") or {}):
+            written = await process.replace_status(r.VGPU, thing, status)
+    await era.after_reconcile(process, written, vf)
+
+
+def _look_at_siblings(process: NodeProcess, thing: Json) -> None:
+    """Disabled vGPUs of the same card offer other types now; enabled ones wait for the scan (facts 3.3 V2)."""
+    parent = r.device_name(process.node, thing["spec"]["parentGPUDeviceAddress"])
+    for sibling in process.cluster[r.VGPU].labelled(r.PARENT_LABEL, parent):
+        if not sibling["spec"].get("enabled") and sibling["metadata"]["name"] != thing["metadata"]["name"]:
+            process.enqueue(r.VGPU, sibling["metadata"]["name"])

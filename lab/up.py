@@ -1,0 +1,169 @@
+"""Starting, resetting and stopping a whole lab."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import time
+from collections.abc import Collection, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from lab import binaries, controlplane, kubevirt, processes, scenario as scenarios, wipe
+from lab.control import Control
+from lab.errors import LabError
+from lab.harvester import versions
+from lab.rundir import RunDir
+
+PARTS = ("kubevirt", "vsphere", "core-webhook")
+HARVESTER = "harvester"
+START_TIMEOUT = 120.0
+
+
+def start(
+    run_dir: Path | str,
+    *,
+    scenario: str = "default",
+    harvester_version: str = versions.DEFAULT,
+    speed: float = 1.0,
+    without: Collection[str] = (),
+) -> RunDir:
+    unknown = set(without) - set(PARTS)
+    if unknown:
+        raise LabError(f"The lab has no part {', '.join(sorted(unknown))}.", hint=f"It has {', '.join(PARTS)}.")
+    scenarios.load(scenario)
+    versions.named(harvester_version)
+    run = RunDir(run_dir)
+    if any(process.running for process in processes.status(run)):
+        raise LabError(f"A lab already runs in {run.path}.", hint="Stop it with lab down, or choose another --run-dir.")
+    clean(run)
+    names = [*controlplane.BINARIES, kubevirt.MANIFESTS_BINARY]
+    if "kubevirt" not in without:
+        names += kubevirt.BINARIES
+    built = binaries.ensure(names)
+    run.create()
+    run.update(
+        settings={
+            "scenario": str(scenarios.find(scenario).absolute()),
+            "harvester_version": harvester_version,
+            "speed": speed,
+            "without": sorted(without),
+        }
+    )
+    try:
+        _start_parts(run, built, with_kubevirt="kubevirt" not in without)
+    except BaseException:
+        processes.stop_all(run)
+        raise
+    return run
+
+
+def _start_parts(run: RunDir, built: dict[str, Path], *, with_kubevirt: bool) -> None:
+    # virt-api takes seconds of CPU before it needs anything, so it starts beside the API server.
+    early = (lambda: kubevirt.start_early(run, built)) if with_kubevirt else None
+    controlplane.start_api(run, built, meanwhile=early)
+    kubevirt.install_crds(run, built[kubevirt.MANIFESTS_BINARY])
+    controlplane.start_controllers(run)
+    with ThreadPoolExecutor() as pool:
+        parts = [pool.submit(_start_harvester, run), pool.submit(controlplane.wait_ready, run)]
+        if with_kubevirt:
+            parts.append(pool.submit(_start_kubevirt, run, built))
+        for part in parts:
+            part.result()
+
+
+def _start_kubevirt(run: RunDir, built: dict[str, Path]) -> None:
+    kubevirt.start(run, built)
+    kubevirt.wait_ready(run)
+
+
+def _start_harvester(run: RunDir) -> None:
+    settings = run.read()["settings"]
+    processes.spawn(
+        run,
+        HARVESTER,
+        [
+            sys.executable,
+            "-m",
+            "lab.harvester.daemon",
+            f"--run-dir={run.path}",
+            f"--scenario={settings['scenario']}",
+            f"--harvester-version={settings['harvester_version']}",
+            f"--speed={settings['speed']}",
+            f"--without={','.join(settings['without'])}",
+        ],
+        env={"PYTHONPATH": str(Path(__file__).parent.parent)},
+    )
+    _wait_for_harvester(run)
+
+
+def _wait_for_harvester(run: RunDir) -> None:
+    control = Control(run)
+    deadline = time.monotonic() + START_TIMEOUT
+    while True:
+        try:
+            status = control.status()
+            if status["failed"]:
+                raise _not_started(run, status["failed"])
+            if status["ready"]:
+                return
+        except LabError:
+            if not processes.is_running(run, HARVESTER):
+                raise _not_started(run, "it ended") from None
+        if time.monotonic() > deadline:
+            raise _not_started(run, f"not ready after {START_TIMEOUT:.0f} s")
+        time.sleep(0.05)
+
+
+def _not_started(run: RunDir, reason: str) -> LabError:
+    return LabError(f"The Harvester part did not start: {reason}.", hint=f"See {run.log(HARVESTER)}.")
+
+
+def stop(run_dir: RunDir | Path | str) -> None:
+    run = run_dir if isinstance(run_dir, RunDir) else RunDir(run_dir)
+    processes.stop_all(run)
+
+
+def reset(run_dir: RunDir | Path | str) -> None:
+    """Back to the beginning of the scenario, on the control plane that runs."""
+    run = run_dir if isinstance(run_dir, RunDir) else RunDir(run_dir)
+    if "settings" not in run.read():
+        raise LabError(f"There is no lab in {run.path}.", hint="Start one: lab up (with the same --run-dir).")
+    processes.stop(run, HARVESTER)
+    wipe.everything(run)
+    _start_harvester(run)
+
+
+def clean(run: RunDir) -> None:
+    """What an earlier lab left in the directory; its logs go too."""
+    if not run.exists():
+        if run.path.exists() and any(run.path.iterdir()):
+            raise LabError(f"{run.path} is not empty and holds no lab.", hint="Choose another --run-dir.")
+        return
+    for entry in run.path.iterdir():
+        if entry.is_dir():
+            shutil.rmtree(entry)
+        else:
+            entry.unlink()
+
+
+def environment(run: RunDir) -> dict[str, str]:
+    """What a user of the lab exports."""
+    state = run.read()
+    if "server" not in state:
+        raise LabError(f"There is no lab in {run.path}.", hint="Start one: lab up (with the same --run-dir).")
+    return {
+        "KUBECONFIG": str(run.kubeconfig("admin")),
+        "K8S_AUTH_KUBECONFIG": str(run.kubeconfig("admin")),
+        "LAB_RUN_DIR": str(run.path),
+        "LAB_API_SERVER": state["server"],
+        "LAB_CA_FILE": str(run.pki / "ca.crt"),
+        "LAB_CLIENT_CERT": str(run.pki / "client-admin.crt"),
+        "LAB_CLIENT_KEY": str(run.pki / "client-admin.key"),
+        "LAB_AUDIT_LOG": str(run.audit_log),
+    }
+
+
+def log_files(run: RunDir, names: Iterable[str]) -> list[Path]:
+    chosen = set(names)
+    return [path for path in sorted(run.logs.glob("*.log")) if not chosen or path.stem in chosen]

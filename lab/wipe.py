@@ -1,0 +1,89 @@
+"""Take everything a scenario made off the API server, while nobody is there to object or to react."""
+
+from __future__ import annotations
+
+import asyncio
+
+from lab.harvester import resources as r
+from lab.kube import ApiError, Client, Json
+from lab.rundir import RunDir
+
+WEBHOOKS = "/apis/admissionregistration.k8s.io/v1"
+OURS = ("pcidevices-validator", "pcidevices-mutator", "harvester-validator", "harvester-mutator")
+# Owners before what they would make again.
+ORDER = (
+    r.VM,
+    r.VMI,
+    r.ADDON,
+    r.DAEMON_SET,
+    r.POD,
+    r.SETTING,
+    r.MIG,
+    r.VGPU,
+    r.SRIOV_GPU,
+    r.PCI_DEVICE,
+    r.CLAIM,
+    r.DEVICE_NODE,
+    r.NODE,
+)
+
+
+def everything(run: RunDir) -> None:
+    asyncio.run(_everything(run))
+
+
+async def _everything(run: RunDir) -> None:
+    async with Client.from_kubeconfig(run.kubeconfig("admin")) as client:
+        await _forget_webhooks(client)
+        for resource in ORDER:
+            await _empty(client, resource)
+        kubevirt = r.KUBEVIRT.path("kubevirt", r.HARVESTER_NAMESPACE)
+        await client.patch(kubevirt, {"spec": {"configuration": {"permittedHostDevices": None}}})
+        # The definitions go as well: a scenario may start without them.
+        definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+        names = [
+            thing["metadata"]["name"]
+            for thing in (await client.get(definitions))["items"]
+            if thing["spec"]["group"] == r.DEVICES_GROUP
+        ]
+        await asyncio.gather(*(_delete(client, f"{definitions}/{name}") for name in names))
+        while any([await client.get_or_none(f"{definitions}/{name}") for name in names]):
+            await asyncio.sleep(0.05)
+
+
+async def _forget_webhooks(client: Client) -> None:
+    for kind in ("validatingwebhookconfigurations", "mutatingwebhookconfigurations"):
+        await asyncio.gather(*(_delete(client, f"{WEBHOOKS}/{kind}/{name}") for name in OURS))
+
+
+async def _empty(client: Client, resource: r.Resource) -> None:
+    while True:
+        try:
+            things = (await client.get(resource.collection))["items"]
+        except ApiError as error:
+            if error.status == 404:
+                return
+            raise
+        if not things:
+            return
+        await asyncio.gather(*(_remove(client, resource, thing) for thing in things))
+
+
+async def _remove(client: Client, resource: r.Resource, thing: Json) -> None:
+    metadata = thing["metadata"]
+    path = resource.path(metadata["name"], metadata.get("namespace", ""))
+    if metadata.get("finalizers"):
+        try:
+            await client.patch(path, {"metadata": {"finalizers": None}})
+        except ApiError as error:
+            if error.status not in (404, 409):
+                raise
+    await _delete(client, path)
+
+
+async def _delete(client: Client, path: str) -> None:
+    try:
+        await client.delete(path, {"gracePeriodSeconds": 0, "propagationPolicy": "Background"})
+    except ApiError as error:
+        if error.status not in (404, 409):
+            raise
