@@ -40,6 +40,7 @@ class Scenario:
     addons: dict[str, bool]
     driver_location: str
     kubelet_sync: float = 5.0
+    restarts_processes: bool = True
     vsphere: dict[str, Any] = field(default_factory=dict)
 
 
@@ -67,7 +68,7 @@ def load(name_or_file: str) -> Scenario:
 
 
 def parse(name: str, content: dict[str, Any]) -> Scenario:
-    unknown = set(content) - {"nodes", "addons", "driver", "kubelet_sync", "vsphere"}
+    unknown = set(content) - {"nodes", "addons", "driver", "kubelet_sync", "restarts_processes", "vsphere"}
     if unknown:
         raise LabError(f"Scenario {name} has the unknown keys {', '.join(sorted(unknown))}.")
     driver = content.get("driver", {})
@@ -81,6 +82,7 @@ def parse(name: str, content: dict[str, Any]) -> Scenario:
         addons={PCIDEVICES: True, DRIVER_TOOLKIT: True} | content.get("addons", {}),
         driver_location=driver.get("location", "http://files.example/NVIDIA-Linux-x86_64-vgpu-kvm.run"),
         kubelet_sync=float(content.get("kubelet_sync", 5.0)),
+        restarts_processes=content.get("restarts_processes", True),
         vsphere=content.get("vsphere", {}),
     )
 

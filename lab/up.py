@@ -121,16 +121,19 @@ def _not_started(run: RunDir, reason: str) -> LabError:
 
 def stop(run_dir: RunDir | Path | str) -> None:
     run = run_dir if isinstance(run_dir, RunDir) else RunDir(run_dir)
-    processes.stop_all(run)
+    if run.exists():
+        processes.stop_all(run)
 
 
 def reset(run_dir: RunDir | Path | str) -> None:
     """Back to the beginning of the scenario, on the control plane that runs."""
     run = run_dir if isinstance(run_dir, RunDir) else RunDir(run_dir)
-    if "settings" not in run.read():
+    settings = run.read().get("settings")
+    if settings is None:
         raise LabError(f"There is no lab in {run.path}.", hint="Start one: lab up (with the same --run-dir).")
     processes.stop(run, HARVESTER)
-    wipe.everything(run)
+    start = scenarios.load(settings["scenario"])
+    wipe.everything(run, definitions=not start.addons[scenarios.PCIDEVICES])
     _start_harvester(run)
 
 
@@ -150,7 +153,7 @@ def clean(run: RunDir) -> None:
 def environment(run: RunDir) -> dict[str, str]:
     """What a user of the lab exports."""
     state = run.read()
-    if "server" not in state:
+    if "server" not in state or not processes.is_running(run, "kube-apiserver"):
         raise LabError(f"There is no lab in {run.path}.", hint="Start one: lab up (with the same --run-dir).")
     return {
         "KUBECONFIG": str(run.kubeconfig("admin")),

@@ -8,6 +8,7 @@ from lab.harvester import resources as r
 from lab.kube import ApiError, Client, Json
 from lab.rundir import RunDir
 
+DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 WEBHOOKS = "/apis/admissionregistration.k8s.io/v1"
 OURS = ("pcidevices-validator", "pcidevices-mutator", "harvester-validator", "harvester-mutator")
 # Owners before what they would make again.
@@ -28,27 +29,31 @@ ORDER = (
 )
 
 
-def everything(run: RunDir) -> None:
-    asyncio.run(_everything(run))
+def everything(run: RunDir, *, definitions: bool) -> None:
+    """All objects; with `definitions` also what defines the device resources, for a scenario that starts without."""
+    asyncio.run(_everything(run, definitions))
 
 
-async def _everything(run: RunDir) -> None:
+async def _everything(run: RunDir, definitions: bool) -> None:
     async with Client.from_kubeconfig(run.kubeconfig("admin")) as client:
         await _forget_webhooks(client)
         for resource in ORDER:
             await _empty(client, resource)
         kubevirt = r.KUBEVIRT.path("kubevirt", r.HARVESTER_NAMESPACE)
         await client.patch(kubevirt, {"spec": {"configuration": {"permittedHostDevices": None}}})
-        # The definitions go as well: a scenario may start without them.
-        definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
-        names = [
-            thing["metadata"]["name"]
-            for thing in (await client.get(definitions))["items"]
-            if thing["spec"]["group"] == r.DEVICES_GROUP
-        ]
-        await asyncio.gather(*(_delete(client, f"{definitions}/{name}") for name in names))
-        while any([await client.get_or_none(f"{definitions}/{name}") for name in names]):
-            await asyncio.sleep(0.05)
+        if definitions:
+            await _forget_definitions(client)
+
+
+async def _forget_definitions(client: Client) -> None:
+    names = [
+        thing["metadata"]["name"]
+        for thing in (await client.get(DEFINITIONS))["items"]
+        if thing["spec"]["group"] == r.DEVICES_GROUP
+    ]
+    await asyncio.gather(*(_delete(client, f"{DEFINITIONS}/{name}") for name in names))
+    while any([await client.get_or_none(f"{DEFINITIONS}/{name}") for name in names]):
+        await asyncio.sleep(0.05)
 
 
 async def _forget_webhooks(client: Client) -> None:

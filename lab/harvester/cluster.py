@@ -29,6 +29,7 @@ class Cluster:
     hosts: dict[str, Host]
     informers: dict[r.Resource, Informer] = field(default_factory=dict)
     driver_ready: Callable[[str], str | None] = lambda node: None
+    _synced: int = 0
     _tasks: dict[r.Resource, asyncio.Task[None]] = field(default_factory=dict)
 
     def __getitem__(self, resource: r.Resource) -> Informer:
@@ -45,7 +46,12 @@ class Cluster:
         await asyncio.gather(*(informer.ready.wait() for informer in self.informers.values()))
 
     async def sync(self) -> None:
-        await asyncio.gather(*(informer.sync() for informer in self.informers.values()))
+        """Catch up with what others have written until now."""
+        answer = await self.admin.get("/api/v1/namespaces", params={"limit": "1"})
+        revision = int(answer["metadata"]["resourceVersion"])
+        if revision != self._synced:
+            await asyncio.gather(*(informer.sync() for informer in self.informers.values()))
+            self._synced = revision
 
     def vgpu_resource(self, type_name: str) -> str:
         return resource_name(type_name, upper_case=self.version.upper_case_resources)

@@ -79,7 +79,6 @@ class ControlServer:
             raise LabError("Time does not run backwards.")
         await self._harvester.settle()
         await self._harvester.clock.advance(seconds)
-        await self._harvester.settle()
         return self._now()
 
     async def _reboot(self, request: web.Request) -> web.Response:

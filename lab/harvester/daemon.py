@@ -11,7 +11,7 @@ from pathlib import Path
 
 from lab import pki, scenario as scenarios
 from lab.clock import Clock, background
-from lab.harvester import definitions, resources as r, versions
+from lab.harvester import definitions, resources as r, rules, versions
 from lab.harvester.addons import Addons
 from lab.harvester.allocation_notes import AllocationNotes
 from lab.harvester.cluster import CORE_RESOURCES, DEVICE_RESOURCES, Cluster
@@ -59,7 +59,7 @@ class Harvester:
             self.cluster, self.kubelets, self.guests, lambda node: node in self.processes and self.processes[node].alive
         )
         serving = pki.server(run, "webhook")
-        self.webhook = WebhookServer(self.cluster, serving.cert, serving.key, pki.authority(run).cert, self.panic)
+        self.webhook = WebhookServer(self.cluster, serving.cert, serving.key, pki.authority(run).cert)
         self.webhook_down = False
         self.ready = False
         self._registered = False
@@ -152,6 +152,7 @@ class Harvester:
             await self.cluster.watched()
             for resource in DEVICE_RESOURCES:
                 self.cluster[resource].listen(self._dispatcher(resource))
+            self.cluster[r.VM].listen(self._vm_noticed)
             await self.webhook.register_pcidevices()
         for process in self.processes.values():
             if on:
@@ -172,10 +173,20 @@ class Harvester:
         return noticed
 
     def panic(self) -> None:
+        """A fault in shared code takes the processes of all nodes down; their kubelets start them again."""
         for process in self.processes.values():
-            process.kill()
+            if process.alive:
+                process.kill()
+                if self.cluster.scenario.restarts_processes:
+                    process.start_after_crash()
+
+    def _vm_noticed(self, old: Json | None, new: Json | None) -> None:
+        if new is not None and rules.has_broken_note(new):
+            self.panic()
 
     def _processes_changed(self) -> None:
+        if any(rules.has_broken_note(vm) for vm in self.cluster[r.VM].all()):
+            self.panic()
         background(self.clock, self._follow_processes())
         for kubelet in self.kubelets.values():
             if self.ready:

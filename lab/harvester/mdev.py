@@ -14,6 +14,10 @@ if TYPE_CHECKING:
     from lab.harvester.process import NodeProcess
 
 
+# What a device plugin and the kubelet have to say to each other.
+PLUGIN_SECONDS = 0.1
+
+
 def type_value(type_id: str) -> str:
     return f"nvidia-{type_id}"
 
@@ -60,9 +64,12 @@ async def after_reconcile(process: NodeProcess, thing: Json, vf: Vf) -> None:
         if plugin is None:
             plugin = process.plugins[resource] = DevicePlugin(process.devices, resource)
         plugin.add((thing.get("status") or {}).get("uuid", ""))
+        # Longer than a sibling waits in the queue: the type's name comes after their new types.
+        await process.cluster.clock.sleep(PLUGIN_SECONDS)
 
 
 async def _permit(process: NodeProcess, type_name: str, resource: str) -> None:
+    await process.throttle.take()
     kubevirt = process.cluster[r.KUBEVIRT].get("kubevirt", r.HARVESTER_NAMESPACE)
     if kubevirt is not None:
         changed = permitted.permit_mediated(kubevirt, type_name, resource)

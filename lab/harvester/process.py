@@ -18,6 +18,8 @@ log = logging.getLogger(__name__)
 
 # Seconds from the start of the process to its first reconcile, and to a served webhook (seen in the recordings).
 START_UP = 4.0
+FIRST_CRASH_PAUSE = 10.0
+LAST_CRASH_PAUSE = 300.0
 
 Reconcile = Callable[["NodeProcess", Json], Awaitable[None]]
 
@@ -32,6 +34,7 @@ class NodeProcess:
         self._on_change = on_change
         self._queues: dict[r.Resource, WorkQueue] = {}
         self._start: Any = None
+        self._crashes = 0
         self._reconcilers: dict[r.Resource, Reconcile] = {
             r.SRIOV_GPU: sriov_gpus.reconcile,
             r.VGPU: vgpus.reconcile,
@@ -43,6 +46,12 @@ class NodeProcess:
         if self.alive or self._start:
             return
         self._start = self.cluster.clock.call_later(after, self._begin)
+
+    def start_after_crash(self) -> None:
+        """As a kubelet does it, ten seconds later at first and then with longer pauses."""
+        pause = min(FIRST_CRASH_PAUSE * 2**self._crashes, LAST_CRASH_PAUSE)
+        self._crashes += 1
+        self.start(after=pause + START_UP)
 
     def _begin(self) -> None:
         self._start = None

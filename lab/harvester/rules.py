@@ -14,10 +14,6 @@ CONTROLLER = "system:serviceaccount:harvester-system:harvester-pcidevices-contro
 MOST_MIG_INSTANCES = 7
 
 
-class Panic(Exception):
-    """A nil pointer or a broken note that takes the real process down."""
-
-
 class World(Protocol):
     version: Version
 
@@ -37,21 +33,31 @@ def denial(world: World, request: Json) -> str | None:
     return rule(world, request) if rule else None
 
 
-def allocated(world: World, vm: Json, key: str) -> Iterator[str]:
-    """Devices in a VM's allocation note, whatever resource they stand under."""
-    note = (vm["metadata"].get("annotations") or {}).get(r.ALLOCATION_ANNOTATION)
-    if note is None:
-        return
+def has_broken_note(vm: Json) -> bool:
+    """An allocation note that is not JSON makes an index of the real processes panic (facts 4.4.5)."""
     try:
-        details = json.loads(note)
-    except ValueError as error:
-        raise Panic(f"allocation note of {vm['metadata']['name']} is not JSON") from error
+        json.loads(_note(vm) or "null")
+    except ValueError:
+        return True
+    return False
+
+
+def _note(vm: Json) -> str | None:
+    note: str | None = (vm["metadata"].get("annotations") or {}).get(r.ALLOCATION_ANNOTATION)
+    return note
+
+
+def allocated(vm: Json, key: str) -> Iterator[str]:
+    """Devices in a VM's allocation note, whatever resource they stand under."""
+    if has_broken_note(vm):
+        return
+    details = json.loads(_note(vm) or "null")
     for devices in ((details or {}).get(key) or {}).values():
         yield from devices or []
 
 
 def _user_of(world: World, device: str, key: str) -> Json | None:
-    users = [vm for vm in world.all(r.VM) if device in allocated(world, vm, key)]
+    users = [vm for vm in world.all(r.VM) if device in allocated(vm, key)]
     return min(users, key=lambda vm: (vm["metadata"]["namespace"], vm["metadata"]["name"]), default=None)
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from lab.harvester import mdev, resources as r, vendor_vfio
 from lab.harvester.hardware import Gpu, Vf
 from lab.harvester.vgpu_types import CONFIGURED
+from lab.harvester.workqueue import FIRST_RETRY
 from lab.kube import Json
 
 if TYPE_CHECKING:
@@ -52,8 +53,11 @@ async def reconcile(process: NodeProcess, thing: Json) -> None:
 
 
 def _look_at_siblings(process: NodeProcess, thing: Json) -> None:
-    """Disabled vGPUs of the same card offer other types now; enabled ones wait for the scan (facts 3.3 V2)."""
+    """Disabled vGPUs of the same card offer other types now; enabled ones wait for the scan (facts 3.3 V2).
+
+    They go through the queue's rate limiter, so the device itself is looked at again before them.
+    """
     parent = r.device_name(process.node, thing["spec"]["parentGPUDeviceAddress"])
     for sibling in process.cluster[r.VGPU].labelled(r.PARENT_LABEL, parent):
         if not sibling["spec"].get("enabled") and sibling["metadata"]["name"] != thing["metadata"]["name"]:
-            process.enqueue(r.VGPU, sibling["metadata"]["name"])
+            process.enqueue(r.VGPU, sibling["metadata"]["name"], after=FIRST_RETRY)

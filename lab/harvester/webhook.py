@@ -7,7 +7,6 @@ import base64
 import json
 import logging
 import ssl
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -74,11 +73,10 @@ CORE_VALIDATED = [_rule(["CREATE", "UPDATE", "DELETE"], "harvesterhci.io", "addo
 class WebhookServer:
     """Two listeners: Harvester's own webhook is always up, that of pcidevices only while a process of it runs."""
 
-    def __init__(self, cluster: Cluster, cert: Path, key: Path, ca: Path, on_panic: Callable[[], None]) -> None:
+    def __init__(self, cluster: Cluster, cert: Path, key: Path, ca: Path) -> None:
         self._cluster = cluster
         self._world = CachedWorld(cluster)
         self._ca = base64.b64encode(ca.read_bytes()).decode()
-        self._on_panic = on_panic
         self._tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
         self._tls.load_cert_chain(str(cert), str(key))
         self._pcidevices = web.AppRunner(self._application({"/validate": self._validate, "/mutate": self._mutate}))
@@ -169,11 +167,7 @@ class WebhookServer:
 
     async def _validate(self, request: web.Request) -> web.Response:
         review = (await request.json())["request"]
-        try:
-            return _answer(review, rules.denial(self._world, review))
-        except rules.Panic:
-            self._on_panic()
-            raise
+        return _answer(review, rules.denial(self._world, review))
 
     async def _mutate(self, request: web.Request) -> web.Response:
         review = (await request.json())["request"]
