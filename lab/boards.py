@@ -32,6 +32,11 @@ class Board:
     vfs: int
     types: tuple[VgpuType, ...]
     mig_types: tuple[VgpuType, ...] = ()
+    prefix: str = ""
+
+    @property
+    def type_prefix(self) -> str:
+        return f"{self.prefix}-"
 
     @property
     def description(self) -> str:
@@ -64,6 +69,7 @@ def load(*, ai_enterprise: bool = False) -> dict[str, Board]:
             device_id=entry["device_id"],
             product=entry["product"],
             vfs=entry["vfs"],
+            prefix=entry["prefix"],
             types=tuple(_type(entry["prefix"], suffix, *numbers) for suffix, numbers in listed.items()),
             mig_types=tuple(
                 _type(entry["prefix"], suffix, *numbers) for suffix, numbers in entry.get("mig_types", {}).items()

@@ -58,6 +58,10 @@ class Control:
         """Cards by address; each function with the type id it holds, or None."""
         return self._call("GET", f"/hardware/{node}")
 
+    def set_hardware(self, node: str, address: str, *, mig_capable: bool) -> None:
+        """Give a card the MIG of the recordings' host, or take it away."""
+        self._call("POST", f"/hardware/{node}", {"address": address, "mig_capable": mig_capable})
+
     def now(self) -> float:
         return float(self.status()["now"])
 

@@ -16,6 +16,7 @@ from lab.kube import Client
 from lab.scenario import Scenario
 
 DEVICE_RESOURCES = (r.SRIOV_GPU, r.VGPU, r.PCI_DEVICE, r.CLAIM, r.DEVICE_NODE)
+MIG_RESOURCES = (r.MIG,)
 CORE_RESOURCES = (r.NODE, r.KUBEVIRT, r.VM, r.VMI, r.ADDON, r.DAEMON_SET, r.POD)
 
 
@@ -31,6 +32,10 @@ class Cluster:
     driver_ready: Callable[[str], str | None] = lambda node: None
     _synced: int = 0
     _tasks: dict[r.Resource, asyncio.Task[None]] = field(default_factory=dict)
+
+    @property
+    def device_resources(self) -> tuple[r.Resource, ...]:
+        return DEVICE_RESOURCES + (MIG_RESOURCES if self.version.mig else ())
 
     def __getitem__(self, resource: r.Resource) -> Informer:
         return self.informers[resource]

@@ -10,6 +10,7 @@ from aiohttp import web
 from lab.errors import LabError
 from lab.harvester import faults
 from lab.harvester.faults import nodes
+from lab.mig import recorded_card
 
 if TYPE_CHECKING:
     from lab.harvester.daemon import Harvester
@@ -23,6 +24,7 @@ class ControlServer:
         application = web.Application(middlewares=[_errors_as_json])
         application.router.add_get("/status", self._status)
         application.router.add_get("/hardware/{node}", self._hardware)
+        application.router.add_post("/hardware/{node}", self._set_hardware)
         application.router.add_post("/settle", self._settle)
         application.router.add_post("/advance", self._advance)
         application.router.add_post("/reboot", self._reboot)
@@ -63,11 +65,25 @@ class ControlServer:
             gpu.address: {
                 "board": gpu.board.name,
                 "mig_mode": gpu.mig_mode,
+                "mig_instances": [
+                    {"id": one.id, "profile": one.profile.name, "profile_id": one.profile.id}
+                    for one in (gpu.mig.instances if gpu.mig else [])
+                ],
                 "vfs": {vf.address: vf.type.id if vf.type else None for vf in gpu.vfs},
             }
             for gpu in self._harvester.cluster.hosts[name].gpus
         }
         return web.json_response(cards)
+
+    async def _set_hardware(self, request: web.Request) -> web.Response:
+        """Only what the recordings did to their host: a card that can do MIG from now on, or no longer."""
+        (name,) = nodes(self._harvester, request.match_info["node"])
+        body = await request.json()
+        for gpu in self._harvester.cluster.hosts[name].gpus:
+            if gpu.address == body["address"]:
+                gpu.mig = recorded_card() if body["mig_capable"] else None
+                gpu.mig_mode = False
+        return self._now()
 
     async def _settle(self, request: web.Request) -> web.Response:
         await self._harvester.settle()

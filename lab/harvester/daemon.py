@@ -14,7 +14,7 @@ from lab.clock import Clock, background
 from lab.harvester import definitions, resources as r, rules, versions
 from lab.harvester.addons import Addons
 from lab.harvester.allocation_notes import AllocationNotes
-from lab.harvester.cluster import CORE_RESOURCES, DEVICE_RESOURCES, Cluster
+from lab.harvester.cluster import CORE_RESOURCES, Cluster
 from lab.harvester.control_server import ControlServer
 from lab.harvester.drivers import Drivers
 from lab.harvester.guests import Guests
@@ -148,9 +148,9 @@ class Harvester:
         if on and not self._registered:
             self._registered = True
             await self._install(definitions.device_definitions(self.cluster.version))
-            self.cluster.watch(*DEVICE_RESOURCES, client=self.cluster.pcidevices)
+            self.cluster.watch(*self.cluster.device_resources, client=self.cluster.pcidevices)
             await self.cluster.watched()
-            for resource in DEVICE_RESOURCES:
+            for resource in self.cluster.device_resources:
                 self.cluster[resource].listen(self._dispatcher(resource))
             self.cluster[r.VM].listen(self._vm_noticed)
             await self.webhook.register_pcidevices()

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from lab.boards import CLASS_ID, VENDOR_ID, Board, VgpuType
+from lab.mig import GEOMETRIES, MigCard
 from lab.scenario import NodeSpec
 
 FIRST_VF_FUNCTION = 4
@@ -29,6 +30,7 @@ class Gpu:
     board: Board
     index: int
     vfs: list[Vf] = field(default_factory=list)
+    mig: MigCard | None = None
     mig_mode: bool = False
 
     @property
@@ -63,14 +65,27 @@ class Gpu:
 
     def offered(self, vf: Vf) -> list[VgpuType]:
         """What this function may become: the first vGPU fixes the size, and each type has its maximum (facts 3.4)."""
-        if vf.type is not None or self.mig_mode:
+        if vf.type is not None:
             return []
+        if self.mig_mode and self.mig is not None and not self.mig.keeps_time_sliced_types:
+            return self._offered_by_instances(self.mig)
         taken = [other.type for other in self.vfs if other.type is not None]
         return [
             kind
             for kind in self.board.types
             if len(taken) < kind.instances and all(other.framebuffer_gib == kind.framebuffer_gib for other in taken)
         ]
+
+    def _offered_by_instances(self, card: MigCard) -> list[VgpuType]:
+        """In MIG mode each instance serves one vGPU of its own type, and nothing else is to be had."""
+        served = [instance.profile.type_suffix for instance in card.instances]
+        offered = []
+        for kind in self.board.mig_types:
+            suffix = kind.name.removeprefix(self.board.type_prefix)
+            used = sum(1 for other in self.vfs if other.type == kind)
+            if used < served.count(suffix):
+                offered.append(kind)
+        return offered
 
     def configure(self, vf: Vf, type_id: str) -> None:
         vf.type = next(kind for kind in self.offered(vf) if kind.id == type_id)
@@ -105,7 +120,9 @@ class Host:
     def __init__(self, spec: NodeSpec) -> None:
         self.spec = spec
         self.name = spec.name
-        self.gpus = [Gpu(gpu.address, gpu.board, index) for index, gpu in enumerate(spec.gpus)]
+        self.gpus = [
+            Gpu(gpu.address, gpu.board, index, mig=_mig_card(gpu.board)) for index, gpu in enumerate(spec.gpus)
+        ]
         for gpu, start in zip(self.gpus, spec.gpus, strict=True):
             if start.sriov:
                 gpu.create_vfs()
@@ -127,6 +144,12 @@ class Host:
                 yield PciFunction(vf.address, gpu.board, vf.iommu_group, gpu.address)
 
     def reboot(self) -> None:
-        """SR-IOV and vGPU types live in the driver alone: after a reboot the functions are gone."""
+        """SR-IOV, vGPU types and MIG instances live in the driver alone: after a reboot they are gone."""
         for gpu in self.gpus:
             gpu.remove_vfs()
+            if gpu.mig is not None:
+                gpu.mig.instances.clear()
+
+
+def _mig_card(board: Board) -> MigCard | None:
+    return MigCard(GEOMETRIES[board.name]) if board.name in GEOMETRIES else None

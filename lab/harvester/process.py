@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from lab.clock import Throttle, Turn, background
-from lab.harvester import claims, node_scan, resources as r, sriov_gpus, vgpus
+from lab.harvester import claims, mig_configurations, node_scan, resources as r, sriov_gpus, vgpus
 from lab.harvester.cluster import Cluster
 from lab.harvester.deviceplugins import DeviceManager, DevicePlugin
 from lab.harvester.hardware import Host
@@ -40,6 +40,7 @@ class NodeProcess:
             r.VGPU: vgpus.reconcile,
             r.CLAIM: claims.reconcile,
             r.DEVICE_NODE: node_scan.reconcile,
+            **({r.MIG: mig_configurations.reconcile} if cluster.version.mig else {}),
         }
 
     def start(self, *, after: float = START_UP) -> None:

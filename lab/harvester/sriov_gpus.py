@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lab.harvester import resources as r
+from lab.harvester import mig_configurations, resources as r
 from lab.harvester.hardware import Gpu
 from lab.kube import Json
 
@@ -38,4 +38,5 @@ async def reconcile(process: NodeProcess, thing: Json) -> None:
             gpu.create_vfs()
         else:
             gpu.remove_vfs()
-    await process.replace_status(r.SRIOV_GPU, thing, status_of(gpu, process.node))
+    written = await process.replace_status(r.SRIOV_GPU, thing, status_of(gpu, process.node))
+    await mig_configurations.follow_card(process, written, gpu)

@@ -1,0 +1,146 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"sync"
+
+	"github.com/vmware/govmomi/vim25/types"
+)
+
+// faultRule makes a method fail on demand.
+type faultRule struct {
+	Method  string          `json:"method"`
+	Object  string          `json:"object,omitempty"`
+	Fault   string          `json:"fault"`
+	Fields  json.RawMessage `json:"fields,omitempty"`
+	Message string          `json:"message,omitempty"`
+	As      string          `json:"as,omitempty"`
+	Count   int             `json:"count,omitempty"`
+}
+
+type faultRules struct {
+	mu    sync.Mutex
+	rules []*faultRule
+}
+
+func (f *faultRules) set(rules []*faultRule) error {
+	for _, rule := range rules {
+		if rule.As == "" {
+			rule.As = "task"
+		}
+		if rule.Method == "" || rule.As != "task" && rule.As != "soap" {
+			return fmt.Errorf("a fault rule needs a method, and as is task or soap")
+		}
+		if _, err := rule.build(); err != nil {
+			return err
+		}
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.rules = rules
+	return nil
+}
+
+func (f *faultRules) get() []faultRule {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	out := []faultRule{}
+	for _, rule := range f.rules {
+		out = append(out, *rule)
+	}
+	return out
+}
+
+// match finds the rule for a call and uses it up.
+func (f *faultRules) match(method string, object types.ManagedObjectReference, name string) *faultRule {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for i, rule := range f.rules {
+		if rule.Method != method || rule.Object != "" && rule.Object != object.Value && rule.Object != name {
+			continue
+		}
+		hit := *rule
+		if rule.Count > 0 {
+			if rule.Count--; rule.Count == 0 {
+				f.rules = append(f.rules[:i:i], f.rules[i+1:]...)
+			}
+		}
+		return &hit
+	}
+	return nil
+}
+
+func (r *faultRule) build() (types.BaseMethodFault, error) {
+	kind, ok := types.TypeFunc()(r.Fault)
+	if !ok {
+		return nil, fmt.Errorf("unknown fault %q", r.Fault)
+	}
+	value := reflect.New(kind)
+	if len(r.Fields) > 0 {
+		if err := json.Unmarshal(r.Fields, value.Interface()); err != nil {
+			return nil, fmt.Errorf("fields of %s: %w", r.Fault, err)
+		}
+	}
+	fault, ok := value.Interface().(types.BaseMethodFault)
+	if !ok {
+		return nil, fmt.Errorf("%q is not a fault", r.Fault)
+	}
+	return fault, nil
+}
+
+func (r *faultRule) refusal() *refusal {
+	fault, _ := r.build()
+	text := r.Message
+	if text == "" {
+		text = defaultText(r.Fault)
+	}
+	return &refusal{fault, text}
+}
+
+// behaviour switches what is unknown of real servers, or rare.
+type behaviour struct {
+	mu     sync.Mutex
+	values behaviourValues
+}
+
+type behaviourValues struct {
+	Refusals      string `json:"refusals"`
+	HotAddFault   string `json:"hot_add_fault"`
+	GuestShutdown string `json:"guest_shutdown"`
+}
+
+var behaviourChoices = map[string][]string{
+	"refusals":       {"task", "soap"},
+	"hot_add_fault":  {"InvalidPowerState", "DeviceHotPlugNotSupported"},
+	"guest_shutdown": {"works", "hangs"},
+}
+
+func (b *behaviour) get() behaviourValues {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	values := b.values
+	for _, field := range []struct {
+		value *string
+		name  string
+	}{{&values.Refusals, "refusals"}, {&values.HotAddFault, "hot_add_fault"}, {&values.GuestShutdown, "guest_shutdown"}} {
+		if *field.value == "" {
+			*field.value = behaviourChoices[field.name][0]
+		}
+	}
+	return values
+}
+
+func (b *behaviour) set(values behaviourValues) error {
+	given := map[string]string{"refusals": values.Refusals, "hot_add_fault": values.HotAddFault, "guest_shutdown": values.GuestShutdown}
+	for name, value := range given {
+		if value != "" && value != behaviourChoices[name][0] && value != behaviourChoices[name][1] {
+			return fmt.Errorf("%s is one of %v", name, behaviourChoices[name])
+		}
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.values = values
+	return nil
+}

@@ -1,0 +1,183 @@
+package main
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/vmware/govmomi/simulator"
+	"github.com/vmware/govmomi/vim25/mo"
+	"github.com/vmware/govmomi/vim25/types"
+
+	"vgpu-fleet.example/lab/vsphere/admission"
+)
+
+var vgpuModes = map[admission.Mode]types.HostGraphicsInfoVgpuMode{
+	admission.SameSize:  types.HostGraphicsInfoVgpuModeSameSize,
+	admission.MixedSize: types.HostGraphicsInfoVgpuModeMixedSize,
+	admission.Mig:       types.HostGraphicsInfoVgpuModeMultiInstanceGpu,
+}
+
+// publish writes the state of a host's GPUs into its API objects. Property
+// collectors that wait for changes are woken up. The two objects are locked one
+// after the other: a call to the manager holds its lock when it gets here.
+func (l *Lab) publish(ctx *simulator.Context, host *gpuHost) {
+	object := l.hostObject(ctx, host)
+	ctx.WithLock(object, func() {
+		changes := l.graphicsChanges(host, "config.")
+		if l.version.has("7.0") {
+			l.mu.Lock()
+			changes = append(changes, types.PropertyChange{Name: "config.assignableHardwareBinding", Val: l.bindings(host)})
+			l.mu.Unlock()
+		}
+		ctx.Update(object, changes)
+	})
+	ctx.WithLock(host.manager, func() {
+		ctx.Update(host.manager, l.graphicsChanges(host, ""))
+	})
+}
+
+func (l *Lab) graphicsChanges(host *gpuHost, prefix string) []types.PropertyChange {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	view := l.view(host)
+	return []types.PropertyChange{
+		{Name: prefix + "graphicsInfo", Val: view.GraphicsInfo},
+		{Name: prefix + "graphicsConfig", Val: view.GraphicsConfig},
+		{Name: prefix + "sharedPassthruGpuTypes", Val: view.SharedPassthruGpuTypes},
+		{Name: prefix + "sharedGpuCapabilities", Val: view.SharedGpuCapabilities},
+	}
+}
+
+func (l *Lab) view(host *gpuHost) mo.HostGraphicsManager {
+	config := &types.HostGraphicsConfig{
+		HostDefaultGraphicsType:        host.defaultType,
+		SharedPassthruAssignmentPolicy: string(host.policy),
+	}
+	view := mo.HostGraphicsManager{GraphicsConfig: config}
+	for _, g := range host.gpus {
+		info := types.HostGraphicsInfo{
+			DeviceName:   g.board.LongName,
+			VendorName:   "NVIDIA Corporation",
+			PciId:        g.ID,
+			GraphicsType: g.activeType,
+			// Real cards report a little less than their nominal size (facts 3.2).
+			MemorySizeInKB: int64(g.FramebufferMiB)*1024 - 256*1024,
+		}
+		device := types.HostGraphicsConfigDeviceType{DeviceId: g.ID, GraphicsType: g.configuredType}
+		if l.version.has("8.0.3.0") {
+			info.VgpuMode = string(types.HostGraphicsInfoVgpuModeNone)
+			if g.activeType == typeSharedDirect && host.driver {
+				info.VgpuMode = string(vgpuModes[g.Mode])
+			}
+			if g.configuredMode != admission.Mig {
+				device.VgpuMode = string(vgpuModes[g.configuredMode])
+			}
+		}
+		for _, slot := range g.Slots {
+			vm := types.ManagedObjectReference{Type: "VirtualMachine", Value: slot.Holder}
+			if simulator.FindReference(info.Vm, vm) == nil {
+				info.Vm = append(info.Vm, vm)
+			}
+		}
+		view.GraphicsInfo = append(view.GraphicsInfo, info)
+		config.DeviceType = append(config.DeviceType, device)
+	}
+	for _, profile := range host.profiles() {
+		view.SharedPassthruGpuTypes = append(view.SharedPassthruGpuTypes, profile.Name)
+		view.SharedGpuCapabilities = append(view.SharedGpuCapabilities, types.HostSharedGpuCapabilities{
+			Vgpu: profile.Name, DiskSnapshotSupported: true, SuspendSupported: true, MigrateSupported: true,
+		})
+	}
+	return view
+}
+
+// bindings are the devices given away whole. vGPUs are not listed: which device
+// of which VM sits on which GPU is only in the API since 9.1 (facts 1.3).
+func (l *Lab) bindings(host *gpuHost) []types.HostAssignableHardwareBinding {
+	var out []types.HostAssignableHardwareBinding
+	for _, device := range host.passthrough {
+		if device.holder != "" {
+			out = append(out, types.HostAssignableHardwareBinding{
+				InstanceId: "PCI:" + device.spec.Address,
+				Vm:         types.ManagedObjectReference{Type: "VirtualMachine", Value: device.holder},
+			})
+		}
+	}
+	return out
+}
+
+// deviceVendorID joins profiles to boards: vendor in the low 16 bits (facts 1.4).
+func deviceVendorID(deviceID uint16) int64 {
+	return int64(deviceID)<<16 | nvidiaVendor
+}
+
+// plugIn adds GPUs and passthrough devices to the hardware list of a new host.
+func (l *Lab) plugIn(object *simulator.HostSystem, host *gpuHost) error {
+	hardware := *object.Hardware
+	hardware.PciDevice = append([]types.HostPciDevice(nil), hardware.PciDevice...)
+	for _, g := range host.gpus {
+		device, err := pciEntry(g.ID, nvidiaVendor, g.deviceID, "NVIDIA Corporation", g.board.LongName)
+		if err != nil {
+			return err
+		}
+		device.ClassId = 0x0302
+		if l.version.has("8.0.3.0") {
+			device.DeviceClassName = "3D controller"
+		}
+		hardware.PciDevice = append(hardware.PciDevice, device)
+		object.Config.PciPassthruInfo = append(object.Config.PciPassthruInfo, passthroughInfo(g.ID, g.activeType == typeDirect, ""))
+	}
+	for _, p := range host.passthrough {
+		if !isGpu(host, p.spec.Address) {
+			device, err := pciEntry(p.spec.Address, p.vendorID, p.deviceID, p.spec.VendorName, p.spec.DeviceName)
+			if err != nil {
+				return err
+			}
+			hardware.PciDevice = append(hardware.PciDevice, device)
+			label := p.spec.Label
+			if !l.version.has("7.0.2.0") {
+				label = ""
+			}
+			object.Config.PciPassthruInfo = append(object.Config.PciPassthruInfo, passthroughInfo(p.spec.Address, true, label))
+		}
+	}
+	object.Hardware = &hardware
+	return nil
+}
+
+func isGpu(host *gpuHost, address string) bool {
+	for _, g := range host.gpus {
+		if g.ID == address {
+			return true
+		}
+	}
+	return false
+}
+
+func passthroughInfo(address string, active bool, label string) types.BaseHostPciPassthruInfo {
+	return &types.HostPciPassthruInfo{
+		Id: address, DependentDevice: address, PassthruCapable: true,
+		PassthruEnabled: active, PassthruActive: active, HardwareLabel: label,
+	}
+}
+
+// pciEntry: PCI ids are signed shorts in the API, so 0x9999 shows as -26215.
+func pciEntry(address string, vendor, device uint16, vendorName, deviceName string) (types.HostPciDevice, error) {
+	entry := types.HostPciDevice{
+		Id: address, VendorId: int16(vendor), DeviceId: int16(device), SubVendorId: int16(vendor),
+		VendorName: vendorName, DeviceName: deviceName,
+	}
+	parts := strings.FieldsFunc(address, func(r rune) bool { return r == ':' || r == '.' })
+	if len(parts) != 4 {
+		return entry, fmt.Errorf("PCI address %q is not of the form 0000:3b:00.0", address)
+	}
+	for i, target := range []*byte{&entry.Bus, &entry.Slot, &entry.Function} {
+		value, err := strconv.ParseUint(parts[i+1], 16, 8)
+		if err != nil {
+			return entry, fmt.Errorf("PCI address %q: %w", address, err)
+		}
+		*target = byte(value)
+	}
+	return entry, nil
+}

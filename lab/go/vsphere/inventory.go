@@ -1,0 +1,113 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+)
+
+// Inventory is the world the simulator starts with. The Python side makes it
+// from the `vsphere:` section of a scenario; docs/lab-vsphere.md describes it.
+type Inventory struct {
+	MaxVgpusPerVM int              `json:"max_vgpus_per_vm"`
+	HotMigrate    *bool            `json:"hot_migrate"`
+	Datacenters   []DatacenterSpec `json:"datacenters"`
+}
+
+type DatacenterSpec struct {
+	Name              string                 `json:"name"`
+	Clusters          []ClusterSpec          `json:"clusters"`
+	Datastores        []DatastoreSpec        `json:"datastores"`
+	DatastoreClusters []DatastoreClusterSpec `json:"datastore_clusters"`
+	Networks          []string               `json:"networks"`
+	Folders           []string               `json:"folders"`
+	Templates         []MachineSpec          `json:"templates"`
+	VMs               []MachineSpec          `json:"vms"`
+}
+
+type ClusterSpec struct {
+	Name          string     `json:"name"`
+	DRS           string     `json:"drs"`
+	ResourcePools []string   `json:"resource_pools"`
+	Hosts         []HostSpec `json:"hosts"`
+}
+
+type DatastoreSpec struct {
+	Name        string `json:"name"`
+	CapacityGiB int64  `json:"capacity_gib"`
+}
+
+type DatastoreClusterSpec struct {
+	Name       string   `json:"name"`
+	Datastores []string `json:"datastores"`
+}
+
+type HostSpec struct {
+	Name             string          `json:"name"`
+	MemoryGiB        int64           `json:"memory_gib"`
+	CPUCores         int16           `json:"cpu_cores"`
+	GraphicsType     string          `json:"graphics_type"`
+	AssignmentPolicy string          `json:"assignment_policy"`
+	Driver           *bool           `json:"driver"`
+	Maintenance      bool            `json:"maintenance"`
+	Connected        *bool           `json:"connected"`
+	Gpus             []GpuSpec       `json:"gpus"`
+	PciDevices       []PciDeviceSpec `json:"pci_devices"`
+}
+
+type GpuSpec struct {
+	Board        string `json:"board"`
+	Address      string `json:"address"`
+	DeviceID     string `json:"device_id"`
+	GraphicsType string `json:"graphics_type"`
+	Mode         string `json:"mode"`
+}
+
+// PciDeviceSpec is a device the host gives away whole (DirectPath I/O).
+type PciDeviceSpec struct {
+	Address    string `json:"address"`
+	VendorID   string `json:"vendor_id"`
+	DeviceID   string `json:"device_id"`
+	VendorName string `json:"vendor_name"`
+	DeviceName string `json:"device_name"`
+	Label      string `json:"label"`
+}
+
+type MachineSpec struct {
+	Name            string            `json:"name"`
+	Folder          string            `json:"folder"`
+	Cluster         string            `json:"cluster"`
+	Host            string            `json:"host"`
+	ResourcePool    string            `json:"resource_pool"`
+	Datastore       string            `json:"datastore"`
+	Networks        []string          `json:"networks"`
+	HardwareVersion int               `json:"hardware_version"`
+	Firmware        string            `json:"firmware"`
+	CPUs            int32             `json:"cpus"`
+	MemoryMB        int64             `json:"memory_mb"`
+	DiskGB          int64             `json:"disk_gb"`
+	GuestID         string            `json:"guest_id"`
+	Annotation      string            `json:"annotation"`
+	ExtraConfig     map[string]string `json:"extra_config"`
+	Vgpus           []string          `json:"vgpus"`
+	MemoryLocked    bool              `json:"memory_locked"`
+	Power           string            `json:"power"`
+	Tools           string            `json:"tools"`
+	IgnoresShutdown bool              `json:"ignores_shutdown"`
+	Snapshot        string            `json:"snapshot"`
+}
+
+func readInventory(path string) (*Inventory, error) {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	inventory := &Inventory{}
+	if err := json.Unmarshal(data, inventory); err != nil {
+		return nil, fmt.Errorf("inventory %s: %w", path, err)
+	}
+	if len(inventory.Datacenters) == 0 {
+		return nil, fmt.Errorf("inventory %s has no datacenter", path)
+	}
+	return inventory, nil
+}

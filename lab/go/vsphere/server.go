@@ -1,0 +1,157 @@
+package main
+
+import (
+	"bytes"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/json"
+	"encoding/pem"
+	"fmt"
+	"io"
+	"math/big"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"regexp"
+	"time"
+
+	pbm "github.com/vmware/govmomi/pbm/simulator"
+)
+
+// credentials are read from a file or the environment, never from the command
+// line, where every user of the machine could see them.
+type credentials struct {
+	User     string `json:"user"`
+	Password string `json:"password"`
+}
+
+func readCredentials(path string) (credentials, error) {
+	login := credentials{User: os.Getenv("VGPU_VCSIM_USER"), Password: os.Getenv("VGPU_VCSIM_PASSWORD")}
+	if path != "" {
+		data, err := os.ReadFile(path)
+		if err != nil {
+			return login, err
+		}
+		if err := json.Unmarshal(data, &login); err != nil {
+			return login, fmt.Errorf("credentials %s: %w", path, err)
+		}
+	}
+	if login.User == "" || login.Password == "" {
+		return login, fmt.Errorf("no credentials: give -credentials or VGPU_VCSIM_USER and VGPU_VCSIM_PASSWORD")
+	}
+	return login, nil
+}
+
+// handler serves the SOAP API as govmomi's own server would, on a listener of ours.
+func (l *Lab) handler(login credentials, host string) http.Handler {
+	path := l.ctx.Map.Path
+	l.service.RegisterSDK(l.ctx.Map, path+"/vimService")
+	l.service.RegisterSDK(pbm.New(), "/pbm/sdk")
+	l.service.Listen = &url.URL{Scheme: "https", Host: host, Path: path, User: url.UserPassword(login.User, login.Password)}
+	l.ctx.Map.SessionManager().ServiceHostName = host
+	l.service.ServeMux.HandleFunc(path+"/vimServiceVersions.xml", l.serveVersions)
+	l.service.ServeMux.HandleFunc("/folder/", l.service.ServeDatastore)
+	return mend(l.service.ServeMux)
+}
+
+// serveVersions is where clients look for the newest version they share.
+func (l *Lab) serveVersions(w http.ResponseWriter, _ *http.Request) {
+	w.Header().Set("Content-Type", "text/xml")
+	fmt.Fprintf(w, "<?xml version=\"1.0\" encoding=\"UTF-8\" ?>\n<namespaces version=\"1.0\">\n<namespace><name>urn:vim25</name><version>%s</version><priorVersions>", l.version.API)
+	for _, version := range l.version.Prior {
+		fmt.Fprintf(w, "<version>%s</version>", version)
+	}
+	fmt.Fprint(w, "</priorVersions></namespace>\n</namespaces>\n")
+}
+
+var (
+	emptyFault  = regexp.MustCompile(`<faultstring>(\*types\.\w+)?</faultstring>`)
+	faultKind   = regexp.MustCompile(`xsi:type="(\w+)"`)
+	faultWords  = regexp.MustCompile(`<faultMessage>.*?<message>([^<]*)</message>`)
+	fetchMethod = regexp.MustCompile(`<(\w+:)?Fetch[ >]`)
+	unsetAnswer = regexp.MustCompile(`<RetrievePropertiesExResponse[^>]*>.*</RetrievePropertiesExResponse>`)
+)
+
+// mend corrects two answers of govmomi on their way out: SOAP faults without
+// words, and reads of an unset property, which a client must not mistake for a value.
+func mend(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		request, err := io.ReadAll(r.Body)
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusBadRequest)
+			return
+		}
+		r.Body = io.NopCloser(bytes.NewReader(request))
+		next.ServeHTTP(&mendedWriter{ResponseWriter: w, fetch: fetchMethod.Match(request)}, r)
+	})
+}
+
+type mendedWriter struct {
+	http.ResponseWriter
+	faulty bool
+	fetch  bool
+}
+
+func (m *mendedWriter) WriteHeader(status int) {
+	m.faulty = status == http.StatusInternalServerError
+	m.ResponseWriter.WriteHeader(status)
+}
+
+func (m *mendedWriter) Write(body []byte) (int, error) {
+	mended := body
+	switch {
+	case m.faulty:
+		mended = emptyFault.ReplaceAllLiteral(body, []byte("<faultstring>"+words(body)+"</faultstring>"))
+	case m.fetch:
+		mended = unsetAnswer.ReplaceAllLiteral(body, []byte(`<FetchResponse xmlns="urn:vim25"></FetchResponse>`))
+	}
+	_, err := m.ResponseWriter.Write(mended)
+	return len(body), err
+}
+
+func words(fault []byte) string {
+	if found := faultWords.FindSubmatch(fault); found != nil {
+		return string(found[1])
+	}
+	if kind := faultKind.FindSubmatch(fault); kind != nil {
+		return defaultText(string(kind[1]))
+	}
+	return ""
+}
+
+// serverCertificate loads the given pair, or makes one for the loopback address
+// and leaves it where clients can find it.
+func serverCertificate(certFile, keyFile, stateDir string) (tls.Certificate, string, error) {
+	if certFile != "" {
+		pair, err := tls.LoadX509KeyPair(certFile, keyFile)
+		return pair, certFile, err
+	}
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return tls.Certificate{}, "", err
+	}
+	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 100))
+	if err != nil {
+		return tls.Certificate{}, "", err
+	}
+	template := &x509.Certificate{
+		SerialNumber: serial, Subject: pkix.Name{CommonName: "vgpu-fleet lab vCenter"},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().AddDate(1, 0, 0),
+		KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+		BasicConstraintsValid: true, IsCA: true,
+		DNSNames: []string{"localhost"}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1), net.IPv6loopback},
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
+	if err != nil {
+		return tls.Certificate{}, "", err
+	}
+	path := filepath.Join(stateDir, "vcenter.pem")
+	data := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
+	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, path, os.WriteFile(path, data, 0o600)
+}

@@ -1,0 +1,130 @@
+"""MigConfiguration: the instances of a card in MIG mode (facts 3.2 S3 and 3.6)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from lab.harvester import resources as r
+from lab.kube import ApiError, Json
+from lab.mig import MigCard, NoRoom
+
+if TYPE_CHECKING:
+    from lab.harvester.hardware import Gpu
+    from lab.harvester.process import NodeProcess
+
+RECHECK_SECONDS = 300.0
+SYNCED, OUT_OF_SYNC, DISABLED = "synced", "out-of-sync", "disabled"
+
+
+def profile_status(card: MigCard) -> list[Json]:
+    entries = []
+    for profile in card.geometry.profiles:
+        numbers = [str(one.id) for one in card.instances if one.profile == profile]
+        entry: Json = {
+            "name": f"MIG {profile.name}",
+            "id": profile.id,
+            "available": card.geometry.available(profile, card.instances),
+            "total": card.geometry.available(profile, []),
+        }
+        if numbers:
+            entry["vGPUID"] = numbers
+        entries.append(entry)
+    return entries
+
+
+async def follow_card(process: NodeProcess, thing: Json, gpu: Gpu) -> None:
+    """Called for each change of a card: one that can do MIG is forced into it when SR-IOV is switched on."""
+    if not process.cluster.version.mig or gpu.mig is None:
+        return
+    name = thing["metadata"]["name"]
+    existing = process.cluster[r.MIG].get(name)
+    if not thing["spec"].get("enabled"):
+        if existing is not None:
+            await process.delete(r.MIG, name)
+        return
+    annotations = thing["metadata"].get("annotations") or {}
+    if process.cluster.version.skip_mig and annotations.get(r.SKIP_MIG_ANNOTATION) == "true":
+        gpu.mig_mode = False
+        return
+    gpu.mig_mode = True
+    if existing is None:
+        await _introduce(process, thing, gpu, gpu.mig)
+
+
+async def _introduce(process: NodeProcess, thing: Json, gpu: Gpu, card: MigCard) -> None:
+    metadata = thing["metadata"]
+    has_instances = bool(card.instances)
+    body = {
+        "metadata": {
+            "name": metadata["name"],
+            "ownerReferences": [
+                {
+                    "apiVersion": r.SRIOV_GPU.api_version,
+                    "kind": r.SRIOV_GPU.kind,
+                    "name": metadata["name"],
+                    "uid": metadata["uid"],
+                }
+            ],
+        },
+        "spec": {
+            "enabled": has_instances,
+            "gpuAddress": gpu.address,
+            "nodeName": process.node,
+            "profileSpec": [
+                {"name": f"MIG {profile.name}", "id": profile.id, "requested": 0} for profile in card.geometry.profiles
+            ],
+        },
+    }
+    created = await process.create(r.MIG, body)
+    if has_instances and not process.cluster.version.vendor_vfio:
+        # On 1.7 the configuration's own reconcile writes first, and this status is lost to the conflict.
+        return
+    try:
+        await process.replace_status(r.MIG, created, {"status": "", "profileStatus": profile_status(card)})
+    except ApiError as error:
+        if error.status != 409:
+            raise
+
+
+async def reconcile(process: NodeProcess, thing: Json) -> None:
+    gpu = process.host.gpu(thing["spec"].get("gpuAddress", ""))
+    if gpu is None or gpu.mig is None or "deletionTimestamp" in thing["metadata"]:
+        return
+    card, status = gpu.mig, dict(thing.get("status") or {})
+    if thing["spec"].get("enabled"):
+        if not card.instances and _wanted(thing):
+            await _create(process, thing, card, status)
+        else:
+            state = SYNCED if status.get("profileStatus") == profile_status(card) else OUT_OF_SYNC
+            if status.get("status") != state:
+                await process.replace_status(r.MIG, thing, status | {"status": state})
+        process.enqueue(r.MIG, thing["metadata"]["name"], after=RECHECK_SECONDS)
+    elif card.instances:
+        for entry in status.get("profileStatus") or []:
+            for number in entry.get("vGPUID") or []:
+                card.destroy(int(number))
+        after: Json = {"status": DISABLED, "profileStatus": profile_status(card)}
+        await process.replace_status(r.MIG, thing, after)
+
+
+def _wanted(thing: Json) -> list[Any]:
+    return [entry for entry in thing["spec"].get("profileSpec") or [] if entry.get("requested", 0) > 0]
+
+
+async def _create(process: NodeProcess, thing: Json, card: MigCard, status: Json) -> None:
+    """One by one in the order of the spec; what was made before a failure stays (facts 3.6 M1)."""
+    for entry in _wanted(thing):
+        for _ in range(entry["requested"]):
+            try:
+                card.create(entry["id"])
+            except NoRoom:
+                failed = status | {"status": OUT_OF_SYNC}
+                if process.cluster.version.mig_message:
+                    failed["message"] = (
+                        f"failed creation for {entry['name']} MIG configuration, please check if the requested"
+                        " and available resources match"
+                    )
+                await process.replace_status(r.MIG, thing, failed)
+                return
+    # The vGPUs' new types come with the next scan of the node.
+    await process.replace_status(r.MIG, thing, {"status": "", "profileStatus": profile_status(card)})

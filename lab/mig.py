@@ -1,0 +1,141 @@
+"""MIG: how a card is cut into GPU instances, and which vGPU types they serve. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+FIRST_INSTANCE_ID = 11
+
+
+@dataclass(frozen=True)
+class MigProfile:
+    """A GPU-instance profile; it may begin at these memory slices and covers so many from there."""
+
+    id: int
+    name: str
+    compute: int
+    starts: tuple[int, ...]
+    memory: int
+    media: bool = False
+
+    @property
+    def type_suffix(self) -> str:
+        """The vGPU type it serves: 1g.5gb serves 1-5C, 1g.5gb+me serves 1-5CME."""
+        slices, size = self.name.removesuffix("+me").removesuffix("gb").split("g.")
+        return f"{slices}-{size}C" + ("ME" if self.media else "")
+
+
+@dataclass(frozen=True)
+class MigInstance:
+    id: int
+    profile: MigProfile
+    start: int
+
+
+class NoRoom(Exception):
+    """nvidia-smi's answer to an instance that finds no place."""
+
+
+@dataclass(frozen=True)
+class Geometry:
+    profiles: tuple[MigProfile, ...]
+    compute: int
+
+    def place(self, profile: MigProfile, instances: Sequence[MigInstance]) -> int:
+        """The last free place: small instances gather at the end and leave room for large ones."""
+        taken = {one.start + offset for one in instances for offset in range(one.profile.memory)}
+        if sum(one.profile.compute for one in instances) + profile.compute > self.compute:
+            raise NoRoom(profile.name)
+        if profile.media and any(one.profile.media for one in instances):
+            raise NoRoom(profile.name)
+        for start in reversed(profile.starts):
+            if taken.isdisjoint(range(start, start + profile.memory)):
+                return start
+        raise NoRoom(profile.name)
+
+    def available(self, profile: MigProfile, instances: Sequence[MigInstance]) -> int:
+        """How many more of it fit."""
+        trial = list(instances)
+        count = 0
+        while True:
+            try:
+                trial.append(MigInstance(0, profile, self.place(profile, trial)))
+            except NoRoom:
+                return count
+            count += 1
+
+
+@dataclass
+class MigCard:
+    """The MIG side of a card: instances outlive SR-IOV, but not a reboot."""
+
+    geometry: Geometry
+    # The card of the recordings had MIG and kept the time-sliced types all the same.
+    keeps_time_sliced_types: bool = False
+    instances: list[MigInstance] = field(default_factory=list)
+
+    def create(self, profile_id: int) -> None:
+        profile = self.profile(profile_id)
+        start = self.geometry.place(profile, self.instances)
+        number = max((one.id for one in self.instances), default=FIRST_INSTANCE_ID - 1) + 1
+        self.instances.append(MigInstance(number, profile, start))
+
+    def destroy(self, number: int) -> None:
+        self.instances = [one for one in self.instances if one.id != number]
+
+    def profile(self, profile_id: int) -> MigProfile:
+        for profile in self.geometry.profiles:
+            if profile.id == profile_id:
+                return profile
+        raise NoRoom(str(profile_id))
+
+
+def _seven_slices(unit: int) -> Geometry:
+    """A100 and H100: seven compute slices, eight memory slices of `unit` GB."""
+    return Geometry(
+        compute=7,
+        profiles=(
+            MigProfile(19, f"1g.{unit}gb", 1, tuple(range(7)), 1),
+            MigProfile(20, f"1g.{unit}gb+me", 1, tuple(range(7)), 1, media=True),
+            MigProfile(15, f"1g.{2 * unit}gb", 1, (0, 2, 4, 6), 2),
+            MigProfile(14, f"2g.{2 * unit}gb", 2, (0, 2, 4), 2),
+            MigProfile(9, f"3g.{4 * unit}gb", 3, (0, 4), 4),
+            MigProfile(5, f"4g.{4 * unit}gb", 4, (0,), 4),
+            MigProfile(0, f"7g.{8 * unit}gb", 7, (0,), 8),
+        ),
+    )
+
+
+GEOMETRIES = {
+    "A30": Geometry(
+        compute=4,
+        profiles=(
+            MigProfile(14, "1g.6gb", 1, (0, 1, 2, 3), 1),
+            MigProfile(21, "1g.6gb+me", 1, (0, 1, 2, 3), 1, media=True),
+            MigProfile(5, "2g.12gb", 2, (0, 2), 2),
+            MigProfile(6, "2g.12gb+me", 2, (0, 2), 2, media=True),
+            MigProfile(0, "4g.24gb", 4, (0,), 4),
+        ),
+    ),
+    "A100": _seven_slices(5),
+    "H100": _seven_slices(10),
+}
+
+
+class _Budget(Geometry):
+    """The nvidia-smi of the recordings: seven slices, wherever they are."""
+
+    def place(self, profile: MigProfile, instances: Sequence[MigInstance]) -> int:
+        if sum(one.profile.compute for one in instances) + profile.compute > self.compute:
+            raise NoRoom(profile.name)
+        return 0
+
+    def available(self, profile: MigProfile, instances: Sequence[MigInstance]) -> int:
+        return (self.compute - sum(one.profile.compute for one in instances)) // profile.compute
+
+
+def recorded_card() -> MigCard:
+    wanted = (19, 14, 9, 5, 0)
+    profiles = {profile.id: profile for profile in GEOMETRIES["A100"].profiles}
+    return MigCard(_Budget(tuple(profiles[number] for number in wanted), 7), keeps_time_sliced_types=True)

@@ -1,0 +1,147 @@
+"""Facts 9.7: a clone inherits everything, and takes the whole ConfigSpec."""
+
+from __future__ import annotations
+
+import pytest
+from pyVmomi import vim, vmodl
+
+
+def names(vcenter):
+    return {vm.name for vm in vcenter.all(vim.VirtualMachine)}
+
+
+@pytest.fixture
+def with_gpu_template(section):
+    section["templates"].append(
+        {
+            "name": "gpu-template",
+            "vgpus": ["nvidia_a40-4q"],
+            "memory_locked": True,
+            "annotation": "golden",
+            "extra_config": {"pciPassthru.use64bitMMIO": "TRUE"},
+            "snapshot": "base",
+        }
+    )
+    return section
+
+
+def test_fact_9_7_a_clone_inherits_the_vgpus_of_its_template(start, with_gpu_template, spec):
+    vcenter = start(with_gpu_template)
+    clone = vcenter.clone("gpu-template", "vm")
+    assert [device.backing.vgpu for device in spec.vgpus(clone)] == ["nvidia_a40-4q"]
+    vcenter.clone("gpu-template", "more", vim.vm.ConfigSpec(deviceChange=[spec.add("nvidia_a40-4q")]))
+    assert len(spec.vgpus(vcenter.vm("more"))) == 2
+
+
+def test_fact_9_7_inherited_vgpus_can_be_replaced_in_the_clone_spec(start, with_gpu_template, spec):
+    vcenter = start(with_gpu_template)
+    inherited = spec.vgpus(vcenter.vm("gpu-template"))[0]
+    change = vim.vm.ConfigSpec(deviceChange=[spec.remove(inherited), spec.add("nvidia_a40-8q")])
+    clone = vcenter.clone("gpu-template", "vm", change)
+    assert [device.backing.vgpu for device in spec.vgpus(clone)] == ["nvidia_a40-8q"]
+
+
+def test_fact_9_7_a_clone_inherits_firmware_reservation_annotation_and_options(start, with_gpu_template):
+    config = start(with_gpu_template).clone("gpu-template", "vm").config
+    assert (config.firmware, config.version, config.annotation) == ("efi", "vmx-19", "golden")
+    assert config.memoryReservationLockedToMax
+    assert config.memoryAllocation.reservation == config.hardware.memoryMB
+    assert {"pciPassthru.use64bitMMIO": "TRUE"}.items() <= {o.key: o.value for o in config.extraConfig}.items()
+
+
+def test_fact_9_7_the_whole_config_spec_is_applied(vcenter, spec):
+    disk = next(d for d in vcenter.vm("old-bios").config.hardware.device if isinstance(d, vim.vm.device.VirtualDisk))
+    disk.capacityInKB = 64 << 20
+    config = vim.vm.ConfigSpec(
+        numCPUs=8,
+        memoryMB=16384,
+        annotation="mine",
+        version="vmx-19",
+        memoryReservationLockedToMax=True,
+        extraConfig=[vim.option.OptionValue(key="guestinfo.userdata", value="I2Nsb3VkLWNvbmZpZw==")],
+        deviceChange=[spec.edit(disk), spec.add("nvidia_a40-4q")],
+    )
+    shown = vcenter.clone("old-bios", "vm", config).config
+    assert (shown.hardware.numCPU, shown.hardware.memoryMB, shown.annotation) == (8, 16384, "mine")
+    assert (shown.version, shown.firmware) == ("vmx-19", "bios")
+    assert shown.memoryAllocation.reservation == 16384
+    assert {o.key: o.value for o in shown.extraConfig}["guestinfo.userdata"] == "I2Nsb3VkLWNvbmZpZw=="
+    assert next(d for d in shown.hardware.device if isinstance(d, vim.vm.device.VirtualDisk)).capacityInKB == 64 << 20
+    assert [device.key for device in spec.vgpus(vcenter.vm("vm"))] == [13000]
+
+
+def test_fact_9_7_power_on_is_honoured_and_admitted(vcenter, spec):
+    config = vim.vm.ConfigSpec(deviceChange=[spec.add("nvidia_a40-4q")], memoryReservationLockedToMax=True)
+    clone = vcenter.clone("ubuntu-22.04-efi", "vm", config, power_on=True)
+    assert clone.runtime.powerState == "poweredOn"
+    assert ["vm"] in vcenter.vms_per_gpu(clone.runtime.host.name)
+
+
+def test_fact_9_7_a_clone_that_cannot_start_fails_and_stays_behind(vcenter, spec):
+    config = vim.vm.ConfigSpec(deviceChange=[spec.add("nvidia_a40-4q")])
+    fault = vcenter.refused(vcenter.clone_task("ubuntu-22.04-efi", "vm", config, power_on=True))
+    assert isinstance(fault, vim.fault.GenericVmConfigFault)
+    assert vcenter.vm("vm").runtime.powerState == "poweredOff"
+
+
+def test_fact_9_7_a_refused_clone_leaves_nothing_behind(vcenter, spec):
+    before = names(vcenter)
+    wrong_profile = vim.vm.ConfigSpec(deviceChange=[spec.add("nope")])
+    assert isinstance(
+        vcenter.refused(vcenter.clone_task("ubuntu-22.04-efi", "vm", wrong_profile)), vim.fault.InvalidDeviceBacking
+    )
+    wrong_guest = vim.vm.ConfigSpec(guestId="noSuchGuest")
+    assert isinstance(
+        vcenter.refused(vcenter.clone_task("ubuntu-22.04-efi", "vm", wrong_guest)), vmodl.fault.InvalidArgument
+    )
+    assert names(vcenter) == before
+
+
+def test_fact_7_devices_at_clone_time_need_new_enough_hardware(vcenter, spec):
+    config = vim.vm.ConfigSpec(deviceChange=[spec.add("nvidia_a40-4q")])
+    assert isinstance(
+        vcenter.refused(vcenter.clone_task("old-bios", "vm", config)), vim.fault.DeviceUnsupportedForVmVersion
+    )
+
+
+def test_fact_5_a_taken_name_is_refused_with_the_vm_that_has_it(vcenter):
+    fault = vcenter.refused(vcenter.clone_task("ubuntu-22.04-efi", "app-1"))
+    assert isinstance(fault, vim.fault.DuplicateName)
+    assert fault.object == vcenter.vm("app-1")
+
+
+def test_a_template_needs_a_resource_pool(vcenter):
+    assert isinstance(
+        vcenter.refused(vcenter.clone_task("ubuntu-22.04-efi", "vm", pool=None)), vmodl.fault.InvalidArgument
+    )
+
+
+def test_a_linked_clone_needs_a_snapshot_and_hangs_on_the_disk_of_its_source(start, with_gpu_template):
+    vcenter = start(with_gpu_template)
+    move = "createNewChildDiskBacking"
+    fault = vcenter.refused(vcenter.clone_task("gpu-template", "vm", diskMoveType=move))
+    assert fault.invalidProperty == "spec.snapshot"
+    source = vcenter.vm("gpu-template")
+    spec = vim.vm.CloneSpec(
+        location=vim.vm.RelocateSpec(pool=vcenter.cluster().resourcePool, diskMoveType=move),
+        snapshot=source.snapshot.currentSnapshot,
+    )
+    clone = vcenter.wait(source.CloneVM_Task(folder=vcenter.datacenter().vmFolder, name="vm", spec=spec))
+    disk = next(d for d in clone.config.hardware.device if isinstance(d, vim.vm.device.VirtualDisk))
+    assert "gpu-template" in disk.backing.parent.fileName
+
+
+def test_a_vm_is_created_from_nothing_with_vgpus(vcenter, spec):
+    config = vim.vm.ConfigSpec(
+        name="fresh",
+        guestId="ubuntu64Guest",
+        version="vmx-20",
+        files=vim.vm.FileInfo(vmPathName="[ds1]"),
+        deviceChange=[spec.add("nvidia_a40-4q")],
+    )
+    vm = vcenter.wait(vcenter.datacenter().vmFolder.CreateVM_Task(config, vcenter.cluster().resourcePool, None))
+    assert [device.key for device in spec.vgpus(vm)] == [13000]
+    config.files.vmPathName = "[nowhere]"
+    config.name = "other"
+    fault = vcenter.refused(vcenter.datacenter().vmFolder.CreateVM_Task(config, vcenter.cluster().resourcePool, None))
+    assert isinstance(fault, vmodl.fault.InvalidArgument)
