@@ -7,8 +7,9 @@ import os
 import shlex
 import sys
 from pathlib import Path
+from typing import Any
 
-from lab import controlplane, processes, scenario, up
+from lab import controlplane, processes, scenario, up, vsphere
 from lab.control import Control
 from lab.errors import LabError
 from lab.harvester import versions
@@ -56,6 +57,7 @@ def parser() -> argparse.ArgumentParser:
         "--scenario", default="default", help=f"a shipped one ({', '.join(scenario.names())}) or a YAML file"
     )
     start.add_argument("--harvester-version", default=versions.DEFAULT, choices=list(versions.VERSIONS))
+    start.add_argument("--vsphere-version", default=vsphere.API_VERSIONS[0], choices=vsphere.API_VERSIONS)
     start.add_argument(
         "--speed",
         type=float,
@@ -69,6 +71,7 @@ def parser() -> argparse.ArgumentParser:
         choices=up.PARTS,
         help="leave a part out: without kubevirt VMs are stored, not run; may be given several times",
     )
+    start.add_argument("--only", choices=("harvester", "vsphere"), help="start one platform of the scenario alone")
     command("down", "stop the lab, whatever state it is in")
     command("status", "show what runs, and the simulated time")
     command("env", "print what to export, for: eval $(lab env)")
@@ -106,10 +109,13 @@ def _up(chosen: argparse.Namespace) -> None:
         chosen.run_dir,
         scenario=chosen.scenario,
         harvester_version=chosen.harvester_version,
+        vsphere_version=chosen.vsphere_version,
         speed=chosen.speed,
         without=chosen.without,
+        only=chosen.only,
     )
-    print(f"The lab is up: Harvester {chosen.harvester_version}, scenario {chosen.scenario}, in {run.path}.")
+    parts = ", ".join(process.name for process in processes.status(run))
+    print(f"The lab is up in {run.path}: {parts}.")
     print(f"Use it: eval $(lab env --run-dir {run.path})")
 
 
@@ -125,16 +131,19 @@ def _status(chosen: argparse.Namespace) -> int:
         return 1
     for process in found:
         print(f"{process.name:26} {'running' if process.running else 'ended':8} pid {process.pid}")
-    status = Control(run).status()
+    if processes.is_running(run, up.HARVESTER):
+        _print_harvester(Control(run).status())
+    return 0 if all(process.running for process in found) else 1
+
+
+def _print_harvester(status: dict[str, Any]) -> None:
+    pace = f"speed {status['speed']:g}" if status["speed"] else "clock stands"
     print(
-        f"Harvester {status['harvester']}, scenario {status['scenario']}, simulated time {status['now']:.1f} s,",
-        end=" ",
+        f"Harvester {status['harvester']}, scenario {status['scenario']}, simulated time {status['now']:.1f} s, {pace}"
     )
-    print("clock stands" if not status["speed"] else f"speed {status['speed']:g}")
     down = [node for node, alive in status["processes"].items() if not alive]
     if down:
         print(f"pcidevices process down on {', '.join(down)}")
-    return 0 if all(process.running for process in found) else 1
 
 
 def _env(chosen: argparse.Namespace) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from lab import binaries, controlplane, kubevirt, processes, scenario as scenarios, wipe
+from lab import binaries, controlplane, kubevirt, processes, scenario as scenarios, vsphere, wipe
 from lab.control import Control
 from lab.errors import LabError
 from lab.harvester import versions
@@ -17,6 +17,7 @@ from lab.rundir import RunDir
 
 PARTS = ("kubevirt", "vsphere", "core-webhook")
 HARVESTER = "harvester"
+VCSIM = "vgpu-vcsim"
 START_TIMEOUT = 120.0
 
 
@@ -25,37 +26,62 @@ def start(
     *,
     scenario: str = "default",
     harvester_version: str = versions.DEFAULT,
+    vsphere_version: str = vsphere.API_VERSIONS[0],
     speed: float = 1.0,
     without: Collection[str] = (),
+    only: str | None = None,
 ) -> RunDir:
     unknown = set(without) - set(PARTS)
     if unknown:
         raise LabError(f"The lab has no part {', '.join(sorted(unknown))}.", hint=f"It has {', '.join(PARTS)}.")
-    scenarios.load(scenario)
+    wanted = scenarios.load(scenario)
     versions.named(harvester_version)
     run = RunDir(run_dir)
     if any(process.running for process in processes.status(run)):
         raise LabError(f"A lab already runs in {run.path}.", hint="Stop it with lab down, or choose another --run-dir.")
     clean(run)
-    names = [*controlplane.BINARIES, kubevirt.MANIFESTS_BINARY]
-    if "kubevirt" not in without:
-        names += kubevirt.BINARIES
-    built = binaries.ensure(names)
+    with_vsphere = _wants_vsphere(wanted, without, only)
+    with_harvester = only != "vsphere"
+    with_kubevirt = with_harvester and "kubevirt" not in without
+    built = binaries.ensure(
+        [
+            *((*controlplane.BINARIES, kubevirt.MANIFESTS_BINARY) if with_harvester else ()),
+            *(kubevirt.BINARIES if with_kubevirt else ()),
+            *((VCSIM,) if with_vsphere else ()),
+        ]
+    )
     run.create()
     run.update(
         settings={
             "scenario": str(scenarios.find(scenario).absolute()),
             "harvester_version": harvester_version,
+            "vsphere_version": vsphere_version,
             "speed": speed,
             "without": sorted(without),
+            "vcsim": str(built[VCSIM]) if with_vsphere else None,
         }
     )
     try:
-        _start_parts(run, built, with_kubevirt="kubevirt" not in without)
+        if with_vsphere:
+            _start_vsphere(run)
+        if with_harvester:
+            _start_parts(run, built, with_kubevirt=with_kubevirt)
     except BaseException:
         processes.stop_all(run)
         raise
     return run
+
+
+def _wants_vsphere(wanted: scenarios.Scenario, without: Collection[str], only: str | None) -> bool:
+    if only == "vsphere" and not wanted.vsphere:
+        raise LabError(f"The scenario {wanted.name} has no vsphere section.")
+    return bool(wanted.vsphere) and "vsphere" not in without and only in (None, "vsphere")
+
+
+def _start_vsphere(run: RunDir) -> None:
+    settings = run.read()["settings"]
+    inventory = vsphere.inventory_from_scenario(scenarios.load(settings["scenario"]).vsphere)
+    vsphere.start(run, inventory, api_version=settings["vsphere_version"], binary=Path(settings["vcsim"]))
 
 
 def _start_parts(run: RunDir, built: dict[str, Path], *, with_kubevirt: bool) -> None:
@@ -131,10 +157,14 @@ def reset(run_dir: RunDir | Path | str) -> None:
     settings = run.read().get("settings")
     if settings is None:
         raise LabError(f"There is no lab in {run.path}.", hint="Start one: lab up (with the same --run-dir).")
-    processes.stop(run, HARVESTER)
-    start = scenarios.load(settings["scenario"])
-    wipe.everything(run, definitions=not start.addons[scenarios.PCIDEVICES])
-    _start_harvester(run)
+    if settings["vcsim"]:
+        vsphere.stop(run)
+        _start_vsphere(run)
+    if "server" in run.read():
+        processes.stop(run, HARVESTER)
+        begin = scenarios.load(settings["scenario"])
+        wipe.everything(run, definitions=not begin.addons[scenarios.PCIDEVICES])
+        _start_harvester(run)
 
 
 def clean(run: RunDir) -> None:
@@ -152,19 +182,24 @@ def clean(run: RunDir) -> None:
 
 def environment(run: RunDir) -> dict[str, str]:
     """What a user of the lab exports."""
+    if not any(process.running for process in processes.status(run)):
+        raise LabError(f"No lab runs in {run.path}.", hint="Start one: lab up (with the same --run-dir).")
     state = run.read()
-    if "server" not in state or not processes.is_running(run, "kube-apiserver"):
-        raise LabError(f"There is no lab in {run.path}.", hint="Start one: lab up (with the same --run-dir).")
-    return {
-        "KUBECONFIG": str(run.kubeconfig("admin")),
-        "K8S_AUTH_KUBECONFIG": str(run.kubeconfig("admin")),
-        "LAB_RUN_DIR": str(run.path),
-        "LAB_API_SERVER": state["server"],
-        "LAB_CA_FILE": str(run.pki / "ca.crt"),
-        "LAB_CLIENT_CERT": str(run.pki / "client-admin.crt"),
-        "LAB_CLIENT_KEY": str(run.pki / "client-admin.key"),
-        "LAB_AUDIT_LOG": str(run.audit_log),
-    }
+    exports = {"LAB_RUN_DIR": str(run.path)}
+    if "server" in state:
+        exports |= {
+            "KUBECONFIG": str(run.kubeconfig("admin")),
+            "K8S_AUTH_KUBECONFIG": str(run.kubeconfig("admin")),
+            "LAB_API_SERVER": state["server"],
+            "LAB_CA_FILE": str(run.pki / "ca.crt"),
+            "LAB_CLIENT_CERT": str(run.pki / "client-admin.crt"),
+            "LAB_CLIENT_KEY": str(run.pki / "client-admin.key"),
+            "LAB_AUDIT_LOG": str(run.audit_log),
+        }
+    vcenter = vsphere.info(run)
+    if vcenter is not None:
+        exports |= vsphere.env(vcenter)
+    return exports
 
 
 def log_files(run: RunDir, names: Iterable[str]) -> list[Path]:
