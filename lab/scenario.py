@@ -16,6 +16,7 @@ SCENARIOS = Path(__file__).parent / "scenarios"
 PCI_ADDRESS = re.compile(r"[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 PCIDEVICES = "pcidevices-controller"
 DRIVER_TOOLKIT = "nvidia-driver-toolkit"
+SCENARIO_KEYS = ("nodes", "addons", "driver", "kubelet_sync", "restarts_processes", "vsphere")
 
 
 @dataclass(frozen=True)
@@ -62,24 +63,31 @@ def find(name_or_file: str) -> Path:
 def load(name_or_file: str) -> Scenario:
     path = find(name_or_file)
     try:
-        return parse(path.stem, yaml.safe_load(path.read_text()) or {})
+        content = yaml.safe_load(path.read_text())
     except yaml.YAMLError as error:
-        raise LabError(f"Scenario {path} is not valid YAML: {error}") from error
+        where = getattr(error, "problem_mark", None)
+        place = f": line {where.line + 1}, column {where.column + 1}" if where else ""
+        raise LabError(f"Scenario {path} is not valid YAML{place}.") from error
+    return parse(path.stem, content or {})
 
 
-def parse(name: str, content: dict[str, Any]) -> Scenario:
-    unknown = set(content) - {"nodes", "addons", "driver", "kubelet_sync", "restarts_processes", "vsphere"}
-    if unknown:
-        raise LabError(f"Scenario {name} has the unknown keys {', '.join(sorted(unknown))}.")
-    driver = content.get("driver", {})
+def parse(name: str, content: Any) -> Scenario:
+    _check(f"Scenario {name}", content, SCENARIO_KEYS)
+    driver = _check(f"driver of scenario {name}", content.get("driver", {}), ("package", "location"))
+    addons = _check(f"addons of scenario {name}", content.get("addons", {}), (PCIDEVICES, DRIVER_TOOLKIT))
+    entries = content.get("nodes", [])
+    if not isinstance(entries, list):
+        raise LabError(f"nodes of scenario {name} is no list.")
     ai_enterprise = driver.get("package", "vgpu-kvm") == "aie"
-    nodes = tuple(_node(entry, ai_enterprise) for entry in content.get("nodes", []))
+    nodes = tuple(
+        _node(f"Node {number} of scenario {name}", entry, ai_enterprise) for number, entry in enumerate(entries, 1)
+    )
     if len({node.name for node in nodes}) != len(nodes):
         raise LabError(f"Scenario {name} names a node twice.")
     return Scenario(
         name=name,
         nodes=nodes,
-        addons={PCIDEVICES: True, DRIVER_TOOLKIT: True} | content.get("addons", {}),
+        addons={PCIDEVICES: True, DRIVER_TOOLKIT: True} | addons,
         driver_location=driver.get("location", "http://files.example/NVIDIA-Linux-x86_64-vgpu-kvm.run"),
         kubelet_sync=float(content.get("kubelet_sync", 5.0)),
         restarts_processes=content.get("restarts_processes", True),
@@ -87,17 +95,30 @@ def parse(name: str, content: dict[str, Any]) -> Scenario:
     )
 
 
-def _node(entry: dict[str, Any], ai_enterprise: bool) -> NodeSpec:
-    gpus = tuple(
-        GpuSpec(
-            _address(gpu["address"]), boards.named(gpu["board"], ai_enterprise=ai_enterprise), gpu.get("sriov", False)
+def _check(what: str, entry: Any, keys: tuple[str, ...], required: tuple[str, ...] = ()) -> dict[str, Any]:
+    if not isinstance(entry, dict):
+        raise LabError(f"{what} is no mapping.")
+    unknown, missing = set(entry) - set(keys), set(required) - set(entry)
+    if unknown:
+        raise LabError(
+            f"{what} has the unknown key {', '.join(sorted(map(str, unknown)))}.", hint=f"Known: {', '.join(keys)}."
         )
-        for gpu in entry.get("gpus", [])
-    )
-    return NodeSpec(entry["name"], gpus, entry.get("cpus", 64), entry.get("memory_gib", 512))
+    if missing:
+        raise LabError(f"{what} has no {', '.join(sorted(missing))}.")
+    return entry
 
 
-def _address(text: str) -> str:
-    if not PCI_ADDRESS.fullmatch(text):
+def _node(what: str, entry: Any, ai_enterprise: bool) -> NodeSpec:
+    _check(what, entry, ("name", "gpus", "cpus", "memory_gib"), ("name",))
+    gpus = []
+    for gpu in entry.get("gpus") or []:
+        _check(f"A GPU of node {entry['name']}", gpu, ("address", "board", "sriov"), ("address", "board"))
+        board = boards.named(gpu["board"], ai_enterprise=ai_enterprise)
+        gpus.append(GpuSpec(_address(gpu["address"]), board, gpu.get("sriov", False)))
+    return NodeSpec(str(entry["name"]), tuple(gpus), entry.get("cpus", 64), entry.get("memory_gib", 512))
+
+
+def _address(text: Any) -> str:
+    if not PCI_ADDRESS.fullmatch(str(text)):
         raise LabError(f"{text!r} is no PCI address.", hint="Write it as 0000:08:00.0.")
-    return text
+    return str(text)

@@ -155,8 +155,8 @@ def reset(run_dir: RunDir | Path | str) -> None:
     """Back to the beginning of the scenario, on the control plane that runs."""
     run = run_dir if isinstance(run_dir, RunDir) else RunDir(run_dir)
     settings = run.read().get("settings")
-    if settings is None:
-        raise LabError(f"There is no lab in {run.path}.", hint="Start one: lab up (with the same --run-dir).")
+    if settings is None or not any(process.running for process in processes.status(run)):
+        raise LabError(f"No lab runs in {run.path}.", hint="Start one: lab up (with the same --run-dir).")
     if settings["vcsim"]:
         vsphere.stop(run)
         _start_vsphere(run)
@@ -203,5 +203,11 @@ def environment(run: RunDir) -> dict[str, str]:
 
 
 def log_files(run: RunDir, names: Iterable[str]) -> list[Path]:
+    found = {path.stem: path for path in sorted(run.logs.glob("*.log"))}
+    if not found:
+        raise LabError(f"There is no lab in {run.path}.", hint="Start one: lab up (with the same --run-dir).")
+    for name in names:
+        if name not in found:
+            raise LabError(f"The lab has no part {name}.", hint=f"It has {', '.join(found)}.")
     chosen = set(names)
-    return [path for path in sorted(run.logs.glob("*.log")) if not chosen or path.stem in chosen]
+    return [path for name, path in found.items() if not chosen or name in chosen]

@@ -43,6 +43,7 @@ class Addons:
         self._on_pcidevices = on_pcidevices
         self._deployed_values: dict[str, str] = {}
         self.fails: set[str] = set()
+        self.on_driver_rollout: Callable[[], None] | None = None
 
     async def seed(self) -> None:
         """The state the scenario starts with: finished operations, as on a cluster that has been up for a while."""
@@ -136,6 +137,8 @@ class Addons:
         await self._apply_daemon_set(_daemon_set(name))
         if name == PCIDEVICES:
             await self._on_pcidevices(True)
+        elif self.on_driver_rollout is not None:
+            self.on_driver_rollout()
 
     async def _remove(self, name: str) -> None:
         daemon_set = _daemon_set(name)["metadata"]["name"]

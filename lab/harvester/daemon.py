@@ -83,6 +83,7 @@ class Harvester:
         self.guests.run()
         self.notes.run()
         self.drivers.seeding = False
+        self.addons.on_driver_rollout = self.drivers.values_changed
         self._beats = [asyncio.get_running_loop().create_task(k.beat()) for k in self.kubelets.values()]
         self.clock.set_speed(speed)
         self.ready = True

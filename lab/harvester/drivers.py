@@ -39,6 +39,12 @@ class Drivers:
                 self._cluster.clock.call_later(BUILD_SECONDS, lambda: self._look_again(node))
         return None if now >= self._built[uid] else ("NotReady", "building the driver")
 
+    def values_changed(self) -> None:
+        """A rollout reaches every driver pod, whichever of them the DaemonSet replaces first."""
+        self._built.clear()
+        for node in self._cluster.hosts:
+            self._look_again(node)
+
     def not_ready(self, node: str) -> str | None:
         """What keeps `sriov-manage` from running on a node, if anything."""
         for pod in self._cluster[r.POD].all():

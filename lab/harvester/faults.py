@@ -85,5 +85,7 @@ FAULTS = {
 
 async def switch(harvester: Harvester, name: str, on: bool, node: str | None) -> None:
     if name not in FAULTS:
-        raise LabError(f"There is no fault {name!r}.", hint=f"There are {', '.join(FAULTS)}.")
+        raise LabError(f"There is no fault {name!r}.", hint=f"There are {', '.join((*FAULTS, 'apiserver-restart'))}.")
+    if node is not None and not FAULTS[name].per_node:
+        raise LabError(f"The fault {name} has no node.", hint="It is one of the whole cluster.")
     await FAULTS[name].switch(harvester, on, node)
