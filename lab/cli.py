@@ -9,11 +9,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from lab import controlplane, processes, scenario, up, vsphere
+from lab import processes, running, scenario
 from lab.control import Control
 from lab.errors import LabError
 from lab.harvester import versions
 from lab.rundir import RunDir
+from lab.vsphere_inventory import API_VERSIONS
 
 ABOUT = """A data centre on a laptop: a real Kubernetes control plane and KubeVirt, with simulated GPU nodes,
 Harvester controllers and webhooks on it. Everything binds to loopback and lives in one run directory."""
@@ -57,7 +58,7 @@ def parser() -> argparse.ArgumentParser:
         "--scenario", default="default", help=f"a shipped one ({', '.join(scenario.names())}) or a YAML file"
     )
     start.add_argument("--harvester-version", default=versions.DEFAULT, choices=list(versions.VERSIONS))
-    start.add_argument("--vsphere-version", default=vsphere.API_VERSIONS[0], choices=vsphere.API_VERSIONS)
+    start.add_argument("--vsphere-version", default=API_VERSIONS[0], choices=API_VERSIONS)
     start.add_argument(
         "--speed",
         type=float,
@@ -68,7 +69,7 @@ def parser() -> argparse.ArgumentParser:
         "--without",
         action="append",
         default=[],
-        choices=up.PARTS,
+        choices=running.PARTS,
         help="leave a part out: without kubevirt VMs are stored, not run; may be given several times",
     )
     start.add_argument("--only", choices=("harvester", "vsphere"), help="start one platform of the scenario alone")
@@ -104,7 +105,10 @@ def main(arguments: list[str] | None = None) -> int:
         return 1
 
 
+# Starting takes packages that the other commands do without, so they are imported where they are needed.
 def _up(chosen: argparse.Namespace) -> None:
+    from lab import up
+
     run = up.start(
         chosen.run_dir,
         scenario=chosen.scenario,
@@ -120,7 +124,7 @@ def _up(chosen: argparse.Namespace) -> None:
 
 
 def _down(chosen: argparse.Namespace) -> None:
-    up.stop(chosen.run_dir)
+    running.stop(chosen.run_dir)
 
 
 def _status(chosen: argparse.Namespace) -> int:
@@ -131,7 +135,7 @@ def _status(chosen: argparse.Namespace) -> int:
         return 1
     for process in found:
         print(f"{process.name:26} {'running' if process.running else 'ended':8} pid {process.pid}")
-    if processes.is_running(run, up.HARVESTER):
+    if processes.is_running(run, running.HARVESTER):
         _print_harvester(Control(run).status())
     return 0 if all(process.running for process in found) else 1
 
@@ -147,17 +151,21 @@ def _print_harvester(status: dict[str, Any]) -> None:
 
 
 def _env(chosen: argparse.Namespace) -> None:
-    for name, value in up.environment(RunDir(chosen.run_dir)).items():
+    for name, value in running.environment(RunDir(chosen.run_dir)).items():
         print(f"export {name}={shlex.quote(value)}")
 
 
 def _reset(chosen: argparse.Namespace) -> None:
+    from lab import up
+
     up.reset(RunDir(chosen.run_dir))
 
 
 def _fault(chosen: argparse.Namespace) -> None:
     run = RunDir(chosen.run_dir)
     if chosen.name == "apiserver-restart":
+        from lab import controlplane
+
         controlplane.restart_apiserver(run)
     else:
         Control(run).fault(chosen.name, on=not chosen.off, node=chosen.node)
@@ -172,7 +180,7 @@ def _advance(chosen: argparse.Namespace) -> None:
 
 
 def _logs(chosen: argparse.Namespace) -> None:
-    for path in up.log_files(RunDir(chosen.run_dir), chosen.names):
+    for path in running.log_files(RunDir(chosen.run_dir), chosen.names):
         print(f"==> {path.stem} <==")
         print(path.read_text(errors="replace"), end="")
 

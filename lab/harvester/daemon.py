@@ -214,6 +214,7 @@ class Harvester:
         await self._follow_processes()
 
     def reboot(self, node: str) -> None:
+        background(self.clock, self.guests.lose(node))
         self.processes[node].kill()
         self.cluster.hosts[node].reboot()
         self.processes[node].start()

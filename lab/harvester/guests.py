@@ -69,6 +69,16 @@ class Guests:
         if leaving and pod is not None and phase in ("Succeeded", "Failed"):
             await self._remove(pod)
 
+    async def lose(self, node: str) -> None:
+        """The node goes down under its guests; virt-controller starts those again that are to run always."""
+        for instance in self._cluster[r.VMI].all():
+            status = instance.get("status") or {}
+            if status.get("nodeName") == node and status.get("phase") in ("Scheduled", "Running"):
+                pod = self.launcher(instance)
+                await self._move(instance, "Failed", [])
+                if pod is not None:
+                    await self._remove(pod)
+
     async def _remove(self, pod: Json) -> None:
         try:
             await self._cluster.admin.delete(

@@ -1,0 +1,52 @@
+"""What can be asked of a lab that runs, without any of what it takes to start one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from lab import processes, vsphere
+from lab.errors import LabError
+from lab.rundir import RunDir
+
+PARTS = ("kubevirt", "vsphere", "core-webhook")
+HARVESTER = "harvester"
+
+
+def stop(run_dir: RunDir | Path | str) -> None:
+    run = run_dir if isinstance(run_dir, RunDir) else RunDir(run_dir)
+    if run.exists():
+        processes.stop_all(run)
+
+
+def environment(run: RunDir) -> dict[str, str]:
+    """What a user of the lab exports."""
+    if not any(process.running for process in processes.status(run)):
+        raise LabError(f"No lab runs in {run.path}.", hint="Start one: lab up (with the same --run-dir).")
+    state = run.read()
+    exports = {"LAB_RUN_DIR": str(run.path)}
+    if "server" in state:
+        exports |= {
+            "KUBECONFIG": str(run.kubeconfig("admin")),
+            "K8S_AUTH_KUBECONFIG": str(run.kubeconfig("admin")),
+            "LAB_API_SERVER": state["server"],
+            "LAB_CA_FILE": str(run.pki / "ca.crt"),
+            "LAB_CLIENT_CERT": str(run.pki / "client-admin.crt"),
+            "LAB_CLIENT_KEY": str(run.pki / "client-admin.key"),
+            "LAB_AUDIT_LOG": str(run.audit_log),
+        }
+    vcenter = vsphere.info(run)
+    if vcenter is not None:
+        exports |= vsphere.env(vcenter)
+    return exports
+
+
+def log_files(run: RunDir, names: Iterable[str]) -> list[Path]:
+    found = {path.stem: path for path in sorted(run.logs.glob("*.log"))}
+    if not found:
+        raise LabError(f"There is no lab in {run.path}.", hint="Start one: lab up (with the same --run-dir).")
+    for name in names:
+        if name not in found:
+            raise LabError(f"The lab has no part {name}.", hint=f"It has {', '.join(found)}.")
+    chosen = set(names)
+    return [path for name, path in found.items() if not chosen or name in chosen]
