@@ -1,0 +1,36 @@
+"""Playing recordings of the real controllers on the lab, to see where the two disagree."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from lab.errors import LabError
+from lab.replay.known import expected
+from lab.replay.recording import load_all
+from lab.replay.report import Report
+from lab.replay.theatre import Theatre
+
+
+def main(traces: Path, only: str | None = None, verbose: bool = False, run_root: Path = Path(".lab")) -> int:
+    recordings = load_all(traces, only)
+    if not recordings:
+        raise LabError(f"{traces} holds no recordings{f' like {only}' if only else ''}.")
+    report = Report(verbose=verbose, known=expected())
+    with Theatre(run_root) as theatre, _ending_cleanly():
+        for recording in sorted(recordings, key=lambda one: (one.harvester_version, one.name)):
+            report.add(recording, *theatre.play(recording))
+    return report.conclude()
+
+
+@contextmanager
+def _ending_cleanly() -> Iterator[None]:
+    """A replay that is told to end takes its lab down with it."""
+    before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

@@ -1,0 +1,119 @@
+"""Requests to the API server as a recording has them: raw paths, raw bodies, raw answers."""
+
+from __future__ import annotations
+
+import base64
+import http.client
+import json
+import ssl
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import yaml
+
+Json = dict[str, Any]
+
+# The recordings were made with urllib: the API server names the field manager after the user agent.
+USER_AGENT = "Python-urllib/3.11"
+TIMEOUT = 60.0
+
+
+@dataclass(frozen=True)
+class Answer:
+    status: int
+    text: str
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def accepted(self) -> bool:
+        return 200 <= self.status < 300
+
+    @property
+    def object(self) -> Json | None:
+        try:
+            content = json.loads(self.text)
+        except ValueError:
+            return None
+        return content if isinstance(content, dict) else None
+
+    @property
+    def reason(self) -> str | None:
+        return (self.object or {}).get("reason")
+
+    @property
+    def message(self) -> str:
+        content = self.object
+        return self.text if content is None else str(content.get("message", ""))
+
+
+class Api:
+    def __init__(self, host: str, port: int, tls: ssl.SSLContext, token: str | None = None) -> None:
+        self._host, self._port, self._tls = host, port, tls
+        self._token = token
+        self._connection: http.client.HTTPSConnection | None = None
+
+    @classmethod
+    def from_kubeconfig(cls, path: Path) -> Api:
+        config = yaml.safe_load(path.read_text())
+        context = next(one["context"] for one in config["contexts"] if one["name"] == config["current-context"])
+        cluster = next(one["cluster"] for one in config["clusters"] if one["name"] == context["cluster"])
+        user = next(one["user"] for one in config["users"] if one["name"] == context["user"])
+        tls = ssl.create_default_context(cadata=_text(cluster, "certificate-authority", path.parent))
+        if certificate := _text(user, "client-certificate", path.parent):
+            with tempfile.NamedTemporaryFile("w", suffix=".pem") as both:
+                both.write(certificate + "\n" + (_text(user, "client-key", path.parent) or ""))
+                both.flush()
+                tls.load_cert_chain(both.name)
+        server = urlsplit(cluster["server"])
+        return cls(server.hostname or "", server.port or 443, tls, user.get("token"))
+
+    def connect(self, timeout: float | None = TIMEOUT) -> http.client.HTTPSConnection:
+        return http.client.HTTPSConnection(self._host, self._port, context=self._tls, timeout=timeout)
+
+    def headers(self, content_type: str | None = None) -> dict[str, str]:
+        headers = {"User-Agent": USER_AGENT, "Accept": "application/json"}
+        if content_type:
+            headers["Content-Type"] = content_type
+        if self._token:
+            headers["Authorization"] = f"Bearer {self._token}"
+        return headers
+
+    def request(self, method: str, path: str, body: Any = None, content_type: str | None = None) -> Answer:
+        payload = None
+        if body is not None:
+            payload = (body if isinstance(body, str) else json.dumps(body)).encode()
+            content_type = content_type or "application/json"
+        for attempt in (1, 2):
+            fresh = self._connection is None
+            connection = self._connection = self._connection or self.connect()
+            try:
+                connection.request(method, path, body=payload, headers=self.headers(content_type))
+                response = connection.getresponse()
+                return Answer(
+                    response.status, response.read().decode(), tuple(response.headers.get_all("Warning") or ())
+                )
+            except (OSError, http.client.HTTPException):
+                connection.close()
+                self._connection = None
+                # A kept connection may have been closed by the other side; a new one that fails is a real error.
+                if fresh or attempt == 2:
+                    raise
+        raise AssertionError("unreachable")
+
+    def get(self, path: str) -> Json | None:
+        answer = self.request("GET", path)
+        return answer.object if answer.accepted else None
+
+    def close(self) -> None:
+        if self._connection:
+            self._connection.close()
+            self._connection = None
+
+
+def _text(section: Json, key: str, base: Path) -> str | None:
+    if f"{key}-data" in section:
+        return base64.b64decode(section[f"{key}-data"]).decode()
+    return (base / section[key]).read_text() if key in section else None

@@ -1,0 +1,221 @@
+"""Sending a recorded request and comparing the answer."""
+
+from __future__ import annotations
+
+import copy
+import re
+from collections.abc import Callable
+from typing import Any
+from urllib.parse import urlsplit
+
+from lab.replay.agreement import Difference, differences, object_differences, same_message
+from lab.replay.api import Answer
+from lab.replay.bindings import UUID, Bindings
+from lab.replay.form import presented
+from lab.replay.history import PLURAL, WATCHED, Key
+from lab.replay.recording import Request, Step
+from lab.replay.sighting import BEHIND, KIND, PACE, Sighting, Sightings, offers_of_configured, sighting_of
+from lab.replay.stage import Stage
+
+Json = dict[str, Any]
+API_VERSION = {"Node": "v1", "KubeVirt": "kubevirt.io/v1", "VirtualMachine": "kubevirt.io/v1"}
+
+
+class Asking:
+    def __init__(self, stage: Stage, bindings: Bindings, sightings: Sightings) -> None:
+        self.stage = stage
+        self.bindings = bindings
+        self.sightings = sightings
+
+    def ask(self, step: Step, *, at_once: Callable[[], None] = lambda: None) -> list[Difference]:
+        """`at_once` is what follows without any time between."""
+        request = step.request
+        assert request is not None
+        if request.method == "GET":
+            return self._read(step, request)
+        self._await_same_state(step, request)
+        answer = self._send(request)
+        at_once()
+        differing = self._answer_differences(step, request, answer)
+        self._remember(request, answer)
+        return differing
+
+    # Reading.
+    def _read(self, step: Step, request: Request) -> list[Difference]:
+        target = request.target
+        recorded = step.response.get("object")
+        if recorded is None or not _watched(request) or not step.accepted:
+            return self._read_until_same(step, request)
+        answer = self._send(request)
+        differing = self._status_differences(step, answer)
+        if differing:
+            return differing
+        if target.name:
+            return self.sightings.look_for([sighting_of(recorded, (target.plural, target.name))])
+        items = {item["metadata"]["name"]: item for item in recorded.get("items") or []}
+        listed = {item["metadata"]["name"] for item in (answer.object or {}).get("items") or []}
+        return self.sightings.look_for(
+            sighting_of(items.get(name) or {"code": 404}, (target.plural, name)) for name in sorted({*items, *listed})
+        )
+
+    def _read_until_same(self, step: Step, request: Request) -> list[Difference]:
+        began = self.stage.now
+        while differing := self._answer_differences(step, request, self._send(request)):
+            if self.stage.now - began >= BEHIND:
+                break
+            self.stage.advance(1.0)
+        return differing
+
+    # Writing.
+    def _await_same_state(self, step: Step, request: Request) -> None:
+        """A write meets the state that the recorded one met: the status it answers, and what admission made of it.
+
+        Both are tried without effect, as time in the lab passes at its own pace.
+        """
+        key = _key(request)
+        status = (step.response.get("object") or {}).get("status")
+        seen = self._status_seen(key, status) if key and step.accepted and isinstance(status, dict) else None
+        began = self.stage.now
+        settled = seen is None
+        while self.stage.now - began < BEHIND:
+            settled = settled or (seen is not None and self.sightings.found_already(seen))
+            if settled and self._same_verdict(step, request):
+                return
+            self.stage.advance(PACE)
+
+    def _status_seen(self, key: Key, status: Json) -> Sighting:
+        place = f"{KIND[key[0]]}/{key[1]}"
+        return Sighting(
+            key,
+            lambda live, bindings: object_differences({"status": status}, live, bindings, place),
+            offers_of_configured(status),
+        )
+
+    def _same_verdict(self, step: Step, request: Request) -> bool:
+        if request.dry_run:
+            answer = self._send(request)
+        else:
+            separator = "&" if urlsplit(request.path).query else "?"
+            path = f"{request.path}{separator}dryRun=All"
+            answer = self._send(Request(request.method, path, request.body, request.content_type))
+        return not self._status_differences(step, answer)
+
+    def _send(self, request: Request) -> Answer:
+        return self.stage.api.request(request.method, request.path, self._body(request), request.content_type)
+
+    def _body(self, request: Request) -> Any:
+        body = copy.deepcopy(request.body)
+        if isinstance(body, list):
+            for operation in body:
+                if str(operation.get("path", "")).startswith("/metadata/ownerReferences"):
+                    value = operation.get("value")
+                    for owner in value if isinstance(value, list) else [value]:
+                        if isinstance(owner, dict):
+                            self._complete(owner)
+        if not isinstance(body, dict):
+            return body
+        metadata = body.get("metadata") or {}
+        for owner in metadata.get("ownerReferences") or []:
+            self._complete(owner)
+        if request.method == "PUT":
+            body.setdefault("apiVersion", request.target.api_version)
+            wanted = body.pop("resourceVersion", metadata.pop("resourceVersion", "current"))
+            live = self.stage.api.get(request.path.partition("?")[0]) or {}
+            current = str((live.get("metadata") or {}).get("resourceVersion", "1"))
+            if wanted == "current":
+                metadata["resourceVersion"] = current
+            elif wanted == "stale":
+                metadata["resourceVersion"] = str(max(int(current) - 1, 1))
+            body["metadata"] = metadata
+        return body
+
+    def _complete(self, owner: Json) -> None:
+        """Recordings drop what differs from run to run, which an owner reference cannot do without."""
+        kind = owner.get("kind", "")
+        owner.setdefault("apiVersion", API_VERSION.get(kind, "devices.harvesterhci.io/v1beta1"))
+        if not re.fullmatch(UUID, str(owner.get("uid", ""))) and kind in PLURAL:
+            live = self.stage.api.get(f"{WATCHED[PLURAL[kind]]}/{owner.get('name')}") or {}
+            owner["uid"] = (live.get("metadata") or {}).get("uid", "00000000-0000-0000-0000-000000000000")
+
+    def _remember(self, request: Request, answer: Answer) -> None:
+        if not request.writes or not answer.accepted:
+            return
+        live, key = answer.object or {}, _key(request)
+        if key and live.get("kind") == KIND.get(key[0]) and request.method != "DELETE":
+            self.sightings.wrote(key, live)
+        self.stage.settle()
+        if request.method == "DELETE":
+            self.stage.look(afresh=True)
+
+    # Comparing.
+    def _status_differences(self, step: Step, answer: Answer) -> list[Difference]:
+        recorded = step.response
+        found = []
+        if answer.status != recorded.get("status"):
+            mine = f"{answer.status} {answer.message}" if answer.status >= 400 else answer.status
+            theirs = f"{recorded.get('status')} {recorded.get('message', '')}".strip()
+            found.append(Difference("status", theirs, mine))
+        if "reason" in recorded and answer.reason != recorded["reason"]:
+            found.append(Difference("reason", recorded["reason"], answer.reason))
+        if "message" in recorded:
+            trial = self.bindings.trial()
+            if not same_message(recorded["message"], answer.message, trial, self._users):
+                found.append(Difference("message", recorded["message"], answer.message))
+        return found
+
+    def _answer_differences(self, step: Step, request: Request, answer: Answer) -> list[Difference]:
+        found = self._status_differences(step, answer)
+        if found:
+            return found
+        recorded = step.response
+        if list(answer.warnings) != list(recorded.get("warnings") or []):
+            found.append(Difference("warnings", recorded.get("warnings"), list(answer.warnings)))
+        shown = recorded.get("object")
+        if isinstance(shown, dict):
+            found += self._object_differences(shown, request, answer.object or {})
+        return found
+
+    def _object_differences(self, shown: Json, request: Request, live: Json) -> list[Difference]:
+        if "items" in shown:
+            return differences(shown, presented(live), self.bindings)
+        key = _key(request)
+        trial = self.bindings.trial()
+        found = object_differences(shown, live, trial)
+        if not found:
+            self.bindings.adopt(trial)
+            return []
+        if key is None or request.method == "POST":
+            return found
+        # The status in an answer is the one before the write, which may have moved on since it was recorded.
+        trial = self.bindings.trial()
+        without = object_differences({**shown, "status": None}, {**live, "status": None}, trial)
+        if without or not self.sightings.found_already(self._status_seen(key, shown.get("status") or {})):
+            return found
+        self.bindings.adopt(trial)
+        return []
+
+    def _users(self) -> set[str]:
+        """Machines whose note names any device: one of them is as good as the other in a refusal."""
+        listed = self.stage.api.get("/apis/kubevirt.io/v1/virtualmachines") or {}
+        return {
+            item["metadata"]["name"]
+            for item in listed.get("items") or []
+            if "harvesterhci.io/deviceAllocationDetails" in (item["metadata"].get("annotations") or {})
+        }
+
+
+def _key(request: Request) -> Key | None:
+    """The watched object that a request is about."""
+    target = request.target
+    if not _watched(request):
+        return None
+    name = target.name
+    if name is None and isinstance(request.body, dict):
+        name = (request.body.get("metadata") or {}).get("name")
+    return (target.plural, name) if name else None
+
+
+def _watched(request: Request) -> bool:
+    target = request.target
+    prefix = f"/apis/{target.group}/{target.version}/" if target.group else f"/api/{target.version}/"
+    return WATCHED.get(target.plural, "").startswith(prefix)

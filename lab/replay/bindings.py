@@ -1,0 +1,56 @@
+"""What stands for what: names of a recording that differ from run to run, bound to ours when first met."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+
+UUID = r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
+PLACEHOLDER = re.compile(r"<(uuid-\d+|[a-z][a-z ]*[A-Za-z ]*)>")
+
+
+@dataclass
+class Bindings:
+    uuids: dict[str, str] = field(default_factory=dict)
+    generations: dict[tuple[str, str], int] = field(default_factory=dict)
+    # Resources of a node, by name, that earlier scenarios had left behind in a way that cannot be arranged again.
+    inherited: dict[str, dict[str, tuple[str | None, str | None]]] = field(default_factory=dict)
+
+    def trial(self) -> Bindings:
+        return Bindings(dict(self.uuids), dict(self.generations), self.inherited)
+
+    def adopt(self, other: Bindings) -> None:
+        self.uuids = other.uuids
+        self.generations = other.generations
+
+    def same_text(self, recorded: str, ours: str) -> bool:
+        """Equal, where the same placeholder stands for the same UUID and different ones for different UUIDs."""
+        placeholders = list(PLACEHOLDER.finditer(recorded))
+        if not placeholders:
+            return recorded == ours
+        pattern, end = "", 0
+        for found in placeholders:
+            pattern += re.escape(recorded[end : found.start()])
+            pattern += f"({UUID})" if found.group(1).startswith("uuid-") else "(.*)"
+            end = found.end()
+        match = re.fullmatch(pattern + re.escape(recorded[end:]), ours, re.DOTALL)
+        if not match:
+            return False
+        return all(
+            self._bind(found.group(1), actual)
+            for found, actual in zip(placeholders, match.groups(), strict=True)
+            if found.group(1).startswith("uuid-")
+        )
+
+    def _bind(self, placeholder: str, actual: str) -> bool:
+        if placeholder in self.uuids:
+            return self.uuids[placeholder] == actual
+        if actual in self.uuids.values():
+            return False
+        self.uuids[placeholder] = actual
+        return True
+
+    def same_generation(self, what: str, uid: str, recorded: int, ours: int) -> bool:
+        """Generations count from where the recording began, so only their distance is comparable."""
+        distance = self.generations.setdefault((what, uid), ours - recorded)
+        return ours - recorded == distance

@@ -1,0 +1,273 @@
+"""The facets of a recorded state, and how each is read from the world or from the hosts."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from lab.replay.form import gpu_resources
+from lab.replay.history import World
+from lab.replay.host import Sample, instances_of, type_on
+from lab.replay.phrase import field_of, types_of
+from lab.replay.scene import DEVICE, Scene, resource_of
+
+Json = dict[str, Any]
+DRIVER_LABEL = "sriovgpu.harvesterhci.io/driver-needed"
+COUNTED = {
+    "sriovgpudevices": "sriovgpudevices",
+    "vgpudevices": "vgpudevices",
+    "pcidevices": "pcidevices",
+    "claims": "pcideviceclaims",
+    "pcideviceclaims": "pcideviceclaims",
+    "migconfigurations": "migconfigurations",
+}
+# Facets of the device that the last requests were about; amounts beside them are those of its node.
+OF_IT = ("vGPUStatus", "configured", "uuid", "enabled", "typesOfIt", "claim", "object", "hardware")
+NESTED = ("hardware", "status", "allocatable", "capacity", "processes")
+OTHERS = "(others)"
+
+
+@dataclass(frozen=True)
+class Facet:
+    """One value of a state, read from the watched objects (`of_world`) or by asking the hosts (`of_sample`)."""
+
+    name: str
+    of_world: Callable[[World], Any] | None = None
+    of_sample: Callable[[Sample], Any] | None = None
+
+    @property
+    def understood(self) -> bool:
+        return self.of_world is not None or self.of_sample is not None
+
+
+def flatten(state: Any) -> dict[str, Any]:
+    """A recorded state by facets. A list is one value, unless it speaks of one device after the other."""
+    if isinstance(state, list):
+        if state and all(re.fullmatch(r".*vGPUConfigured|.* ", str(item)) for item in state):
+            return {f"[{index}]": item for index, item in enumerate(state)}
+        return {"instances": state}
+    if not isinstance(state, dict):
+        return {"": state}
+    flat: dict[str, Any] = {}
+    for key, value in state.items():
+        if key in NESTED and isinstance(value, dict):
+            flat |= {f"{key}.{inner}": amount for inner, amount in value.items()}
+            if key in ("allocatable", "capacity"):
+                flat[f"{key}.{OTHERS}"] = []
+        else:
+            flat[key] = value
+    return flat
+
+
+def facets_of(states: list[Any], scene: Scene, *, mdev: bool) -> list[Facet]:
+    flat = [flatten(state) for state in states]
+    names = list(dict.fromkeys(name for one in flat for name in one))
+    values = {name: [one.get(name) for one in flat] for name in names}
+    reader = _Reader(scene, mdev, len([name for name in names if name.startswith("[")]), values)
+    return [reader.facet(name) for name in names]
+
+
+class _Reader:
+    def __init__(self, scene: Scene, mdev: bool, listed: int, values: Mapping[str, list[Any]]) -> None:
+        self.scene = scene
+        self.mdev = mdev
+        self.values = values
+        self.device = scene.device
+        speaks_of_it = self.device and any(name in OF_IT for name in values)
+        self.node = self.device.rpartition("-")[0] if self.device and speaks_of_it else scene.node
+        self.listed = [name for name in scene.touched if name.startswith(f"{scene.node}-")][:listed]
+
+    def facet(self, name: str) -> Facet:
+        of_sample = self._of_sample(name)
+        return Facet(name, None if of_sample else self._of_world(name), of_sample)
+
+    def _of_sample(self, name: str) -> Callable[[Sample], Any] | None:
+        key, _, inner = name.partition(".")
+        if key == "processes" and inner:
+            return lambda sample: sample.processes.get(inner)
+        if key == "hardware" and inner:
+            return lambda sample: type_on(sample.hardware[self.scene.node], inner, mdev=self.mdev)
+        if key == "hardware" and self.device:
+            address = address_of(self.device)
+            node = self.device.rpartition("-")[0]
+            return lambda sample: type_on(sample.hardware[node], address, mdev=self.mdev)
+        if key == "instances":
+            return lambda sample: instances_of(sample.hardware[self.scene.node])
+        if re.fullmatch(r"webhook(?:Refuses\w*|Answers|Up)", key):
+            return lambda sample: sample.webhook_refuses
+        return None
+
+    def _of_world(self, name: str) -> Callable[[World], Any] | None:
+        key, _, inner = name.partition(".")
+        node = self.node
+        if re.fullmatch(r"\[\d+\]", name):
+            index = int(name[1:-1])
+            return (lambda world: _configured_text(world, self.listed[index])) if index < len(self.listed) else None
+        if key in ("allocatable", "capacity") and inner == OTHERS:
+            known = {one.partition(".")[2] for one in self.values if one.startswith(f"{key}.")}
+            return lambda world: sorted(
+                name for name, amount in _amounts(world, node, key).items() if amount != "0" and name not in known
+            )
+        if key in ("allocatable", "capacity") and inner:
+            return lambda world: _nothing_for_zero(_amounts(world, node, key).get(inner))
+        if found := re.fullmatch(r"(allocatable|capacity)(\d+[A-Z]+)", key):
+            of, resource = found.group(1), resource_of(found.group(2))
+            return lambda world: _amounts(world, node, of).get(resource, "0")
+        if found := re.fullmatch(r"configuredCount(\d+[A-Z]+)", key):
+            wanted = resource_of(found.group(1))
+            return lambda world: sum(
+                1
+                for vgpu in world.of_node("vgpudevices", node).values()
+                if resource_of(field_of(vgpu, "status.configureVGPUTypeName") or "") == wanted
+            )
+        if key in COUNTED:
+            return lambda world: len(world.of_node(COUNTED[key], node))
+        if key == "pfVFs":
+            return lambda world: sum(
+                len(field_of(pf, "status.vfAddresses") or []) for pf in world.of_node("sriovgpudevices", node).values()
+            )
+        if key == "status" and inner and DEVICE.fullmatch(inner):
+            return lambda world: _joined(world, inner, "configureVGPUTypeName", "vGPUStatus", "uuid")
+        if DEVICE.fullmatch(key):
+            return lambda world: f"{_enabled(world, key)}|{_joined(world, key, 'vGPUStatus', 'configureVGPUTypeName')}"
+        if self._about_mig(key):
+            return self._mig(key)
+        if key == "objects" and self.scene.subject:
+            plural = self.scene.subject[0]
+            return lambda world: sorted(world.all(plural))
+        return self._of_labels(key) or self._of_field(key) or self._of_device(key)
+
+    def _about_mig(self, key: str) -> bool:
+        return key == "profiles" or (key in ("status", "message") and "profiles" in self.values)
+
+    def _mig(self, key: str) -> Callable[[World], Any]:
+        def configuration(world: World) -> Json:
+            return next(iter(world.of_node("migconfigurations", self.scene.node).values()), {})
+
+        if key == "profiles":
+            return lambda world: [
+                f"{profile['name']} {profile.get('available', 0)}/{profile.get('total', 0)}"
+                + (f" {list(profile['vGPUID'])}" if profile.get("vGPUID") else "")
+                for profile in field_of(configuration(world), "status.profileStatus") or []
+            ]
+        return lambda world: field_of(configuration(world), f"status.{key}") or ""
+
+    def _of_labels(self, key: str) -> Callable[[World], Any] | None:
+        if key == "nodeLabel":
+            return lambda world: field_of(world.get("nodes", self.scene.node), f"metadata.labels.{DRIVER_LABEL}")
+        if key not in ("vgpuLabels", "pfLabels"):
+            return None
+        plural = "vgpudevices" if key == "vgpuLabels" else "sriovgpudevices"
+        name = next(
+            (
+                request.target.name
+                for request in self.scene.requests
+                if request.target.plural == plural
+                and isinstance(request.body, dict)
+                and (request.body.get("metadata") or {}).get("labels")
+            ),
+            None,
+        )
+        return (lambda world: field_of(world.get(plural, name), "metadata.labels") or None) if name else None
+
+    def _of_field(self, key: str) -> Callable[[World], Any] | None:
+        """A field of the spec that requests of this recording gave to a device."""
+        given = self.scene.named("nodeName" if key == "unknownNode" else key)
+        if key not in ("nodeName", "address", "unknownNode") or not given:
+            return None
+        if key == "unknownNode":
+            given = [(name, value) for name, value in given if value not in self.scene.nodes] or given
+            key = "nodeName"
+        name = given[0][0]
+        return lambda world: field_of(world.get("vgpudevices", name), f"spec.{key}")
+
+    def _of_device(self, key: str) -> Callable[[World], Any] | None:
+        device = self.device
+        if key in ("typesOfLast", "typesOfFirst"):
+            place = -1 if key == "typesOfLast" else 0
+            return lambda world: len(types_of(_nth(world.of_node("vgpudevices", self.node), place)))
+        if device is None:
+            return None
+        if key in ("typesOfIt", "types"):
+            return lambda world: len(types_of(world.get("vgpudevices", device)))
+        if key == "object":
+            return lambda world: _object_text(world, device)
+        if key == "claim":
+            if any(isinstance(value, list) for value in self.values[key]):
+                return lambda world: [
+                    claim_gist(found) for found in [world.get("pcideviceclaims", device)] if found is not None
+                ]
+            tell_deleting = "deleting" in self.values[key]
+            return lambda world: _claim_text(world.get("pcideviceclaims", device), tell_deleting)
+        if key == "enabled":
+            return lambda world: _enabled(world, device)
+        path = {"configured": "status.configureVGPUTypeName", "type": "spec.vGPUTypeName"}.get(key, key)
+        if path not in KNOWN_FIELDS:
+            return None
+        return lambda world: field_of(world.get("vgpudevices", device), path) or ""
+
+
+KNOWN_FIELDS = (
+    "status.configureVGPUTypeName",
+    "spec.vGPUTypeName",
+    "configureVGPUTypeName",
+    "vGPUTypeName",
+    "vGPUStatus",
+    "uuid",
+)
+
+
+def address_of(device: str) -> str:
+    """The PCI address in a device's name: its last nine hex digits are domain, bus, device and function (facts 1.5)."""
+    digits = device[-9:]
+    return f"{digits[:4]}:{digits[4:6]}:{digits[6:8]}.{digits[8]}"
+
+
+def claim_gist(claim: Json) -> Json:
+    metadata = claim["metadata"]
+    gist = {
+        "name": metadata["name"],
+        "override": (metadata.get("annotations") or {}).get("pcidevice.harvesterhci.io/override-resource-name"),
+        "passthroughEnabled": (claim.get("status") or {}).get("passthroughEnabled"),
+    }
+    return gist | ({"deleting": True} if metadata.get("deletionTimestamp") else {})
+
+
+def _amounts(world: World, node: str, of: str) -> dict[str, str]:
+    return gpu_resources(world.get("nodes", node) or {}, of)
+
+
+def _nothing_for_zero(amount: str | None) -> str | None:
+    return None if amount == "0" else amount
+
+
+def _nth(found: Mapping[str, Json], place: int) -> Json | None:
+    return list(found.values())[place] if found else None
+
+
+def _joined(world: World, device: str, *fields: str) -> str:
+    found = world.get("vgpudevices", device)
+    return "|".join(str(field_of(found, f"status.{one}") or "") for one in fields)
+
+
+def _configured_text(world: World, device: str) -> str:
+    return _joined(world, device, "configureVGPUTypeName", "vGPUStatus").replace("|", " ")
+
+
+def _enabled(world: World, device: str) -> bool:
+    return bool(field_of(world.get("vgpudevices", device), "spec.enabled"))
+
+
+def _object_text(world: World, device: str) -> str:
+    if world.get("vgpudevices", device) is None:
+        return "absent"
+    fields = _joined(world, device, "vGPUStatus", "configureVGPUTypeName").replace("|", " ")
+    return f"enabled={_enabled(world, device)} {fields}"
+
+
+def _claim_text(claim: Json | None, tell_deleting: bool) -> str:
+    if claim is None:
+        return "no"
+    return "deleting" if tell_deleting and claim["metadata"].get("deletionTimestamp") else "yes"

@@ -1,0 +1,80 @@
+"""What a replay prints: each disagreement as recorded and ours, and how many steps agree."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from lab.replay.agreement import Difference, brief
+from lab.replay.known import Expected, reason_for
+from lab.replay.player import Outcome
+from lab.replay.recording import Recording
+from lab.replay.scene import DEVICE
+
+Print = Callable[[str], None]
+
+
+@dataclass
+class Report:
+    verbose: bool = False
+    known: list[Expected] = field(default_factory=list)
+    steps: int = 0
+    agreeing: int = 0
+    expected: int = 0
+    say: Print = print
+
+    def add(self, recording: Recording, outcomes: list[Outcome], notes: list[str], seconds: float) -> None:
+        agreeing = sum(1 for outcome in outcomes if outcome.agrees)
+        self.steps += len(outcomes)
+        self.agreeing += agreeing
+        self.say(f"{recording.name}: {agreeing} of {len(outcomes)} steps agree ({recording.title}; {seconds:.0f} s)")
+        if self.verbose:
+            for note in notes:
+                self.say(f"    note: {note}")
+        for outcome in outcomes:
+            self._outcome(outcome)
+
+    def _outcome(self, outcome: Outcome) -> None:
+        title = f"  {outcome.step.id} {outcome.step.title}"
+        if outcome.agrees:
+            if self.verbose:
+                self.say(f"{title}: agrees")
+        else:
+            reason = reason_for(outcome.step, outcome.differences, self.known)
+            self.expected += reason is not None
+            self.say(f"{title}: disagrees" + (f", as expected: {reason}" if reason else ""))
+            for difference in gathered(outcome.differences):
+                self.say(f"    {difference.place or 'answer'}")
+                self.say(f"      recorded: {brief(difference.recorded, 2000)}")
+                self.say(f"      ours:     {brief(difference.ours, 2000)}")
+        if self.verbose:
+            for note in outcome.notes:
+                self.say(f"    note: {note}")
+
+    @property
+    def success(self) -> bool:
+        return self.agreeing + self.expected == self.steps
+
+    def conclude(self) -> int:
+        if self.expected:
+            self.say(f"{self.expected} disagreements are expected: limits of the hardware that was recorded")
+        self.say(f"{self.agreeing} of {self.steps} steps agree")
+        return 0 if self.success else 1
+
+
+def gathered(differences: list[Difference]) -> list[Difference]:
+    """The same difference on many devices, told once."""
+    places: dict[tuple[str, str, str], list[str]] = {}
+    for difference in differences:
+        device = DEVICE.search(difference.place)
+        pattern = DEVICE.sub("{}", difference.place, count=1)
+        told = (pattern, brief(difference.recorded, 2000), brief(difference.ours, 2000))
+        places.setdefault(told, []).append(device.group(1) if device else "")
+    return [
+        Difference(
+            pattern.replace("{}", names[0] + (f" (and {len(names) - 1} more)" if len(names) > 1 else ""), 1),
+            recorded,
+            ours,
+        )
+        for (pattern, recorded, ours), names in places.items()
+    ]

@@ -1,0 +1,123 @@
+"""What a phrase of a step refers to without saying so: the object, node and type of the steps before it."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import Any
+
+from lab.replay.history import PLURAL, Key
+from lab.replay.recording import Recording, Request, Step
+
+DEVICE = re.compile(r"\b([a-z0-9](?:[a-z0-9.-]*[a-z0-9])?-[0-9a-f]{9})\b")
+DEFAULT_PROFILE = "NVIDIA A2-4Q"
+PROFILE = re.compile(r".+-\d+[A-Z]+")
+# Objects that have the same name as one of another kind (facts 1.5).
+RELATED = {
+    "migconfigurations": ("migconfigurations", "sriovgpudevices"),
+    "pcideviceclaims": ("pcideviceclaims", "vgpudevices"),
+    "pcidevices": ("pcidevices", "vgpudevices"),
+}
+
+
+@dataclass
+class Scene:
+    nodes: tuple[str, ...]
+    node: str
+    subject: Key | None = None
+    profile: str = DEFAULT_PROFILE
+    # vGPU devices that requests named so far, in the order of their first request.
+    touched: list[str] = field(default_factory=list)
+    requests: list[Request] = field(default_factory=list)
+
+    @property
+    def device(self) -> str | None:
+        """The vGPU device that the last requests were about."""
+        if self.subject and self.subject[0] in ("vgpudevices", "pcideviceclaims", "pcidevices"):
+            return self.subject[1]
+        return self.touched[-1] if self.touched else None
+
+    def latest(self, plural: str | None) -> Key | None:
+        """The object of this kind that the last requests were about: itself, or the one that shares its name."""
+        if plural is None:
+            return None
+        for related in RELATED.get(plural, (plural,)):
+            for request in reversed(self.requests):
+                if request.target.plural == related and request.target.name:
+                    return (plural, request.target.name)
+        return None
+
+    def named(self, field_name: str) -> list[tuple[str, Any]]:
+        """The vGPU devices that a request gave a value for the field of their spec, with that value."""
+        found = []
+        for request in self.requests:
+            spec = request.body.get("spec") if isinstance(request.body, dict) else None
+            device = request.target.name if request.target.plural == "vgpudevices" else None
+            if device and isinstance(spec, dict) and field_name in spec:
+                found.append((device, spec[field_name]))
+        return found
+
+
+def resource_of(profile: str) -> str:
+    """The node's resource of a profile, also in the short spelling of the recordings (4Q)."""
+    if profile.startswith("nvidia.com/"):
+        return profile
+    if re.fullmatch(r"\d+[A-Z]+", profile):
+        profile = f"NVIDIA A2-{profile}"
+    return "nvidia.com/" + re.sub(r"\s+", "_", profile.strip())
+
+
+def scene_at(recording: Recording, index: int) -> Scene:
+    """The scene in which the step with this index plays."""
+    scene = Scene(recording.nodes, recording.nodes[0])
+    for step in recording.steps[:index]:
+        _follow(scene, step)
+    if scene.subject is None:
+        ahead = next((step for step in recording.steps[index:] if step.request and step.request.writes), None)
+        if ahead:
+            _follow(scene, ahead)
+            scene.touched.clear()
+    _mention(scene, recording.steps[index])
+    return scene
+
+
+def _follow(scene: Scene, step: Step) -> None:
+    _mention(scene, step)
+    if not step.request:
+        return
+    target = step.request.target
+    scene.requests.append(step.request)
+    name = target.name
+    body = step.request.body
+    if name is None and step.request.method == "POST" and isinstance(body, dict):
+        name = (body.get("metadata") or {}).get("name")
+    if name and target.plural in PLURAL.values() and (target.plural != "nodes" or target.group == ""):
+        scene.subject = (target.plural, name)
+        if target.plural == "nodes":
+            scene.node = name
+    if name and target.plural == "vgpudevices":
+        if name not in scene.touched:
+            scene.touched.append(name)
+        spec = (body.get("spec") if isinstance(body, dict) else None) or {}
+        if step.accepted and spec.get("enabled") is True and PROFILE.fullmatch(str(spec.get("vGPUTypeName"))):
+            scene.profile = spec["vGPUTypeName"]
+
+
+def _mention(scene: Scene, step: Step) -> None:
+    """A node is mentioned by its name or by the name of one of its devices; the last mention counts."""
+    texts = [step.title]
+    if step.request:
+        texts.append(step.request.path)
+    if step.act == "wait":
+        texts.append(str(step.content["wait"].get("until", "")))
+    if step.act == "hostAction":
+        texts.append(str(step.content["hostAction"]))
+    for text in texts:
+        found = node_in(text, scene.nodes)
+        if found:
+            scene.node = found
+
+
+def node_in(text: str, nodes: tuple[str, ...]) -> str | None:
+    places = {text.rfind(node): node for node in nodes if re.search(rf"\b{re.escape(node)}\b", text)}
+    return places[max(places)] if places else None

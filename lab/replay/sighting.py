@@ -1,0 +1,247 @@
+"""What a recording saw of an object at some moment, found again in our history of that object.
+
+The recorder read one object after the other while things went on, so a snapshot is no single moment. Each object
+must have looked as recorded now, or shortly before, or must come to look so before anything else is done; and never
+in an order other than the recorded one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from lab.replay.agreement import Difference, differences, object_differences
+from lab.replay.bindings import Bindings
+from lab.replay.facet import claim_gist
+from lab.replay.history import PLURAL, Key, World
+from lab.replay.phrase import CONFIGURED, field_of, types_of
+from lab.replay.stage import Stage
+
+Json = dict[str, Any]
+
+# Seconds of simulated time by which we may be ahead of the recorded moment, and behind it.
+AHEAD = 10.0
+BEHIND = 15.0
+PACE = 0.2
+MACHINES = "/apis/kubevirt.io/v1/namespaces/default/virtualmachines"
+KIND = {plural: kind for kind, plural in PLURAL.items()}
+
+
+@dataclass(frozen=True)
+class Sighting:
+    """`compare` tells how a version of the object differs from what was seen."""
+
+    key: Key
+    compare: Callable[[Json | None, Bindings], list[Difference]]
+    # The types that a configured vGPU was seen to list.
+    stale_offers: frozenset[str] | None = None
+
+
+@dataclass(frozen=True)
+class Machine:
+    """A virtual machine, which is not watched."""
+
+    name: str
+    recorded: Json
+
+
+@dataclass(frozen=True)
+class Count:
+    plural: str
+    node: str
+    recorded: int
+
+
+def sighting_of(shown: Json, key: Key | None = None, place: str = "") -> Sighting:
+    if key is None:
+        key = (PLURAL.get(str(shown.get("kind")), ""), shown["metadata"]["name"])
+    place = place or f"{KIND.get(key[0], key[0])}/{key[1]}"
+    return Sighting(
+        key,
+        lambda live, bindings: object_differences(shown, live, bindings, place),
+        offers_of_configured(shown.get("status")),
+    )
+
+
+def offers_of_configured(status: Any) -> frozenset[str] | None:
+    if isinstance(status, dict) and status.get("vGPUStatus") == CONFIGURED:
+        return frozenset(status.get("availableTypes") or ())
+    return None
+
+
+def sightings_after(after: Json, stage: Stage) -> tuple[list[Any], list[str]]:
+    """What the side objects of a step show, and what of it cannot be compared."""
+    found: list[Any] = []
+    notes: list[str] = []
+    for key, value in after.items():
+        kind, _, name = key.partition("/")
+        group = re.fullmatch(r"(\w+) of (\S+)", key)
+        if key == "seconds":
+            continue
+        if name and kind == "VirtualMachine":
+            found.append(Machine(name.rpartition("/")[2], value))
+        elif name and kind in PLURAL:
+            found.append(sighting_of(value, (PLURAL[kind], name), key))
+        elif group and group[1] == "VGPUDevices":
+            found += _vgpu_groups(value or [], group[2], stage)
+        elif group and group[1] == "PCIDeviceClaims":
+            found += _claims(value or [], group[2], stage)
+        elif group and group[1] == "counts":
+            found += [Count(plural, group[2], number) for plural, number in value.items() if plural in KIND]
+        else:
+            notes.append(f"{key} is not compared")
+    return found, notes
+
+
+def _vgpu_groups(groups: list[Json], node: str, stage: Stage) -> Iterable[Sighting]:
+    recorded = {device: group for group in groups for device in group["devices"]}
+    for name in sorted({*recorded, *stage.world.of_node("vgpudevices", node)}):
+        group = recorded.get(name)
+        gist = {key: value for key, value in group.items() if key != "devices"} if group else None
+        compare = _compare_gist(f"VGPUDevice/{name}", gist, vgpu_gist)
+        yield Sighting(("vgpudevices", name), compare, offers_of_configured(gist))
+
+
+def _claims(claims: list[Json], node: str, stage: Stage) -> Iterable[Sighting]:
+    recorded = {claim["name"]: claim for claim in claims}
+    for name in sorted({*recorded, *stage.world.of_node("pcideviceclaims", node)}):
+        yield Sighting(
+            ("pcideviceclaims", name), _compare_gist(f"PCIDeviceClaim/{name}", recorded.get(name), claim_gist)
+        )
+
+
+def _compare_gist(
+    place: str, recorded: Json | None, gist_of: Callable[[Json], Json]
+) -> Callable[[Json | None, Bindings], list[Difference]]:
+    def compare(live: Json | None, bindings: Bindings) -> list[Difference]:
+        if recorded is None or live is None:
+            state = ["not found" if one is None else "exists" for one in (recorded, live)]
+            return [] if recorded is live is None else [Difference(place, *state)]
+        ours = gist_of(live)
+        # A group may show less than the whole gist; `deleting` is shown only when it is so.
+        ours = {key: ours[key] for key in ours if key in recorded or key == "deleting"}
+        return differences(recorded, ours, bindings, place)
+
+    return compare
+
+
+def vgpu_gist(vgpu: Json) -> Json:
+    spec, status = vgpu.get("spec") or {}, vgpu.get("status") or {}
+    return {
+        "enabled": spec.get("enabled"),
+        "vGPUTypeName": spec.get("vGPUTypeName") or "",
+        "vGPUStatus": status.get("vGPUStatus") or "",
+        "configureVGPUTypeName": status.get("configureVGPUTypeName") or "",
+        "uuid": status.get("uuid") or "",
+        "availableTypes": sorted(types_of(vgpu)),
+    }
+
+
+class Sightings:
+    """Where in our history the recording has got to, object by object."""
+
+    def __init__(self, stage: Stage, bindings: Bindings) -> None:
+        self.stage = stage
+        self.bindings = bindings
+        self.seen: dict[Key, int] = {}
+        # The history's revision before our last intervention, from which an observation looks back.
+        self.marked = 0
+
+    def begin(self) -> None:
+        self.seen.clear()
+        self.mark()
+
+    def mark(self) -> None:
+        self.stage.look()
+        self.marked = self.stage.history.revision
+
+    def pin(self, key: Key, test: Callable[[Json | None], bool]) -> None:
+        """A condition was met: what follows cannot lie before the first version that met it."""
+        first = self.stage.history.first(key, test, revision=self.seen.get(key, 0))
+        if first:
+            self.seen[key] = max(self.seen.get(key, 0), first.revision)
+
+    def wrote(self, key: Key, live: Json) -> None:
+        """We wrote the object: what follows cannot lie before that."""
+        self.stage.history.record(key[0], "MODIFIED", live)
+        self.seen[key] = int(live["metadata"]["resourceVersion"])
+
+    def found_already(self, sighting: Sighting) -> bool:
+        """Whether the object looks as seen, or did so a short while ago."""
+        adopted: list[Bindings] = []
+        since = self.stage.now - AHEAD
+        offers = self._recent_offers(sighting.key, since) if sighting.stale_offers is not None else {}
+
+        def matches(live: Json | None) -> bool:
+            trial = self.bindings.trial()
+            if sighting.stale_offers in offers and live and field_of(live, "status.vGPUStatus") == CONFIGURED:
+                live = {**live, "status": {**live["status"], "availableTypes": offers[sighting.stale_offers]}}
+                if not sighting.stale_offers:
+                    del live["status"]["availableTypes"]
+            if sighting.compare(live, trial):
+                return False
+            adopted.append(trial)
+            return True
+
+        version = self.stage.history.find(sighting.key, matches, since=since, revision=self.seen.get(sighting.key, 0))
+        if version is None:
+            return False
+        self.bindings.adopt(adopted[-1])
+        self.seen[sighting.key] = version.revision
+        return True
+
+    def _recent_offers(self, key: Key, since: float) -> dict[frozenset[str], Any]:
+        """What the device listed lately, or nothing.
+
+        What a configured VF lists is an assumption of the recorded driver, and it is brought up to date only by the
+        next scan or by chance: which of its former lists still shows is the outcome of a race.
+        """
+        offers: dict[frozenset[str], Any] = {frozenset(): {}}
+        until = float("inf")
+        for version in reversed(self.stage.history.versions(key)):
+            if until < since:
+                break
+            offers.setdefault(frozenset(types_of(version.object)), types_of(version.object))
+            until = version.at
+        return offers
+
+    def look_for(self, sightings: Iterable[Any]) -> list[Difference]:
+        """Let time pass until every sighting is found; what is still missing then, against what is there."""
+        missing = [sighting for sighting in sightings if not self._found(sighting)]
+        if missing:
+            self.stage.look(afresh=True)
+        began = self.stage.now
+        while missing := [sighting for sighting in missing if not self._found(sighting)]:
+            if self.stage.now - began >= BEHIND:
+                return [difference for sighting in missing for difference in self._differences(sighting)]
+            self.stage.advance(PACE)
+        return []
+
+    def _found(self, sighting: Any) -> bool:
+        if isinstance(sighting, Count):
+            return self._counted(sighting)
+        return not self._differences(sighting) if isinstance(sighting, Machine) else self.found_already(sighting)
+
+    def _counted(self, count: Count) -> bool:
+        now = self.stage.now
+        number: int | None = None
+        for at, _, world in self.stage.history.moments(0):
+            if number == count.recorded and at >= now - AHEAD:
+                return True
+            number = _number(world, count)
+        return number == count.recorded
+
+    def _differences(self, sighting: Any) -> list[Difference]:
+        if isinstance(sighting, Count):
+            place = f"number of {sighting.plural} of {sighting.node}"
+            return [Difference(place, sighting.recorded, _number(self.stage.world, sighting))]
+        if isinstance(sighting, Machine):
+            live = self.stage.api.get(f"{MACHINES}/{sighting.name}")
+            return object_differences(sighting.recorded, live, self.bindings, f"VirtualMachine/{sighting.name}")
+        return sighting.compare(self.stage.world.get(*sighting.key), self.bindings.trial())
+
+
+def _number(world: World, count: Count) -> int:
+    return len(world.of_node(count.plural, count.node))

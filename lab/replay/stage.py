@@ -1,0 +1,132 @@
+"""The lab that a recording is played on: its API, its clock, its hosts, and the history of what happened."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+from lab.replay.api import Answer, Api
+from lab.replay.history import WATCHED, History, World
+from lab.replay.host import Sample
+from lab.replay.phrase import Condition, types_of
+from lab.replay.watch import Watches
+
+Json = dict[str, Any]
+MERGE_PATCH = "application/merge-patch+json"
+BAD_TYPE = "no such type"
+
+
+class Control(Protocol):
+    """The part of the lab's control interface that is used here."""
+
+    def advance(self, seconds: float) -> float: ...
+    def settle(self) -> Any: ...
+    def now(self) -> float: ...
+    def reboot(self, node: str) -> Any: ...
+    def process(self, node: str, action: str) -> Any: ...
+    def hardware(self, node: str) -> Json: ...
+    def status(self) -> Json: ...
+
+
+class Stage:
+    def __init__(self, api: Api, control: Control, history: History, watches: Watches, nodes: tuple[str, ...]) -> None:
+        self.api = api
+        self.control = control
+        self.history = history
+        self.nodes = nodes
+        self.world = World({})
+        self._watches = watches
+        self.samplers: tuple[str, ...] = ()
+        self.samples: list[Sample] = []
+        # How long nothing has been written, as far as one can tell.
+        self.quiet = 0.0
+        self.history.now = control.now()
+        self.look()
+
+    @property
+    def now(self) -> float:
+        return self.history.now
+
+    def look(self, *, afresh: bool = False) -> World:
+        """Take in what has arrived; `afresh` asks the API server instead of trusting the watches to be up to date."""
+        if afresh:
+            for plural, path in WATCHED.items():
+                if listed := self.api.get(path):
+                    self.history.merge(plural, listed)
+        else:
+            self._watches.catch_up()
+        self.world = self.history.world()
+        if self.samplers:
+            self.samples.append(self.sample(self.samplers))
+        return self.world
+
+    def advance(self, seconds: float) -> None:
+        before = self.history.events
+        self.history.now += seconds
+        self.history.now = self.control.advance(seconds)
+        self.look()
+        self.quiet = self.quiet + seconds if self.history.events == before else 0.0
+
+    def settle(self) -> None:
+        self.control.settle()
+        self.look()
+
+    def wait(self, condition: Condition, limit: float, pace: Callable[[float], float]) -> tuple[bool, float]:
+        """Let time pass until the condition holds; whether it did, and after how long."""
+        self.look(afresh=True)
+        began = self.now
+        while not condition.holds(self):
+            waited = self.now - began
+            if waited >= limit:
+                return False, waited
+            self.advance(min(pace(waited), max(limit - waited, 0.05)))
+        return True, self.now - began
+
+    # What conditions look at besides the world.
+    def webhook_refuses(self) -> bool:
+        disabled = next(
+            (
+                name
+                for name, vgpu in reversed(self.world.all("vgpudevices").items())
+                if not (vgpu.get("spec") or {}).get("enabled")
+            ),
+            None,
+        )
+        if disabled is None:
+            return False
+        body = {"spec": {"enabled": True, "vGPUTypeName": BAD_TYPE}}
+        answer = self.api.request("PATCH", f"{WATCHED['vgpudevices']}/{disabled}?dryRun=All", body, MERGE_PATCH)
+        return answer.status == 500 and "denied the request" in answer.message
+
+    def processes(self) -> Mapping[str, bool]:
+        status = self.control.status()
+        return {node: bool(status["processes"][node]) for node in self.nodes}
+
+    def sample(self, of: tuple[str, ...]) -> Sample:
+        return Sample(
+            at=self.now,
+            hardware={node: self.control.hardware(node) for node in self.nodes} if "hardware" in of else {},
+            processes=self.processes() if "processes" in of else {},
+            webhook_refuses=self.webhook_refuses() if "webhook" in of else None,
+        )
+
+    # Requests of the arrangement; those of the recording go through the player.
+    def patch(self, plural: str, name: str, body: Json) -> Answer:
+        answer = self.api.request("PATCH", f"{WATCHED[plural]}/{name}", body, MERGE_PATCH)
+        self.settle()
+        return answer
+
+    def offers_all(self, node: str, number: int) -> bool:
+        found = self.world.of_node("vgpudevices", node).values()
+        return bool(found) and all(len(types_of(vgpu)) >= number for vgpu in found)
+
+
+def in_waits(waited: float) -> float:
+    """Fine steps while things happen quickly, coarser ones for what comes with the next scan."""
+    if waited < 1:
+        return 0.1
+    return 0.2 if waited < 5 else 0.5
+
+
+def coarsely(waited: float) -> float:
+    return 0.5 if waited < 5 else 1.0

@@ -1,0 +1,74 @@
+"""One lab per Harvester version, set back to its beginning before each recording."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from types import TracebackType
+
+from lab import up
+from lab.control import Control
+from lab.replay.api import Api
+from lab.replay.history import History
+from lab.replay.player import Outcome, Player
+from lab.replay.recording import Recording
+from lab.replay.stage import Stage
+from lab.replay.watch import Watches
+from lab.rundir import RunDir
+
+SCENARIO = "recording"
+# The recordings were made without these.
+WITHOUT = frozenset({"kubevirt", "vsphere", "core-webhook"})
+
+
+class Theatre:
+    def __init__(self, run_root: Path) -> None:
+        self._root = run_root
+        self._labs: dict[str, RunDir] = {}
+        self._closing = ExitStack()
+
+    def __enter__(self) -> Theatre:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._closing.close()
+        self._labs.clear()
+
+    def play(self, recording: Recording) -> tuple[list[Outcome], list[str], float]:
+        """What each step came to, notes on the beginning, and the seconds it took."""
+        began = time.monotonic()
+        with self._stage(recording) as stage:
+            player = Player(recording, stage)
+            outcomes = player.play()
+        return outcomes, player.notes, time.monotonic() - began
+
+    @contextmanager
+    def _stage(self, recording: Recording) -> Iterator[Stage]:
+        run = self._lab(recording.harvester_version)
+        api = Api.from_kubeconfig(run.kubeconfig("admin"))
+        history = History()
+        try:
+            with Watches(api, history) as watches:
+                yield Stage(api, Control(run), history, watches, recording.nodes)
+        finally:
+            api.close()
+
+    def _lab(self, version: str) -> RunDir:
+        if version in self._labs:
+            up.reset(self._labs[version])
+        else:
+            self.close()
+            # Beside the user's own lab, whose directory holds nothing else.
+            directory = self._root.with_name(f"{self._root.name}-replay-{version}")
+            self._closing.callback(up.stop, directory)
+            self._labs[version] = up.start(
+                directory, scenario=SCENARIO, harvester_version=version, speed=0, without=WITHOUT
+            )
+        return self._labs[version]

@@ -1,0 +1,176 @@
+"""The facets of recorded states."""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lab.replay.facet import address_of, facets_of, flatten
+from lab.replay.history import World
+from lab.replay.host import Sample, instances_of, type_on
+from lab.replay.observation import needed_samples
+from lab.replay.recording import Recording, load, load_all
+from lab.replay.scene import scene_at
+
+TRACES = Path(__file__).parents[2] / "data" / "traces"
+
+
+@functools.cache
+def recording_of(name: str) -> Recording:
+    return load(TRACES / f"{name}.yaml")
+
+
+OBSERVED = [
+    (recording.name, step.id) for recording in load_all(TRACES) for step in recording.steps if step.act == "observe"
+]
+
+
+@pytest.mark.parametrize(("name", "step_id"), OBSERVED)
+def test_every_facet_of_an_observation_is_understood(name: str, step_id: str) -> None:
+    recording = recording_of(name)
+    step = next(step for step in recording.steps if step.id == step_id)
+    states = [transition["state"] for transition in step.content["observe"]["transitions"]]
+    facets = facets_of(states, scene_at(recording, step.index), mdev=recording.mdev)
+    assert facets
+    assert all(facet.understood for facet in facets)
+
+
+def value(name: str, step_id: str, facet_name: str, objects: dict[tuple[str, str], Any]) -> Any:
+    recording = recording_of(name)
+    step = next(step for step in recording.steps if step.id == step_id)
+    shown = step.content.get("observe", {}).get("transitions") or [{"state": step.content.get("object")}]
+    facets = facets_of([one["state"] for one in shown], scene_at(recording, step.index), mdev=recording.mdev)
+    facet = next(facet for facet in facets if facet.name == facet_name)
+    assert facet.of_world
+    return facet.of_world(World(objects))
+
+
+def vgpu(**status: Any) -> dict[str, Any]:
+    return {"metadata": {}, "spec": {"enabled": True}, "status": status}
+
+
+CLAIM = {"metadata": {"name": "gpu-a-000008006", "deletionTimestamp": "now"}}
+
+
+@pytest.mark.parametrize(
+    ("name", "step", "facet", "objects", "expected"),
+    [
+        ("v1.8-s05", "s05-03", "typesOfIt", {("vgpudevices", "gpu-a-000008004"): vgpu(availableTypes={"a": "1"})}, 1),
+        ("v1.8-s05", "s05-03", "typesOfLast", {("vgpudevices", "gpu-a-000008023"): vgpu(availableTypes={"a": "1"})}, 1),
+        ("v1.8-s05", "s05-03", "claim", {("pcideviceclaims", "gpu-a-000008004"): CLAIM}, "yes"),
+        ("v1.8-s05", "s05-11", "claim", {("pcideviceclaims", "gpu-a-000008006"): CLAIM}, "deleting"),
+        (
+            "v1.8-s05",
+            "s05-11",
+            "allocatable4C",
+            {("nodes", "gpu-a"): {"status": {"allocatable": {"nvidia.com/NVIDIA_A2-4C": "1"}}}},
+            "1",
+        ),
+        (
+            "v1.8-s06",
+            "s06-17",
+            "status.gpu-a-000008004",
+            {("vgpudevices", "gpu-a-000008004"): vgpu(vGPUStatus="s", uuid="746", configureVGPUTypeName="t")},
+            "t|s|746",
+        ),
+        (
+            "v1.8-s06",
+            "s06-17",
+            "allocatable.(others)",
+            {("nodes", "gpu-a"): {"status": {"allocatable": {"nvidia.com/x": "1", "nvidia.com/y": "0"}}}},
+            ["nvidia.com/x"],
+        ),
+        (
+            "v1.8-s06",
+            "s06-15",
+            "[0]",
+            {("vgpudevices", "gpu-a-000008004"): vgpu(vGPUStatus="s", configureVGPUTypeName="t")},
+            "t s",
+        ),
+        ("v1.8-s11", "s11-12", "object", {}, "absent"),
+        ("v1.8-s11", "s11-12", "object", {("vgpudevices", "gpu-a-000008004"): vgpu()}, "enabled=True  "),
+        (
+            "v1.8-s12",
+            "s12-16",
+            "gpu-a-000008011",
+            {("vgpudevices", "gpu-a-000008011"): vgpu(vGPUStatus="s", configureVGPUTypeName="t")},
+            "True|s|t",
+        ),
+        (
+            "v1.8-s15",
+            "s15-01",
+            "configuredCount4Q",
+            {("vgpudevices", "gpu-a-000008004"): vgpu(configureVGPUTypeName="NVIDIA A2-4Q")},
+            1,
+        ),
+        (
+            "v1.8-s10",
+            "s10-21",
+            "profiles",
+            {
+                ("migconfigurations", "gpu-b-000008000"): vgpu(
+                    profileStatus=[{"name": "MIG 1g.5gb", "available": 2, "total": 7, "vGPUID": ["11", "12"]}]
+                )
+            },
+            ["MIG 1g.5gb 2/7 ['11', '12']"],
+        ),
+        (
+            "v1.7-s14",
+            "s14-22",
+            "nodeName",
+            {("vgpudevices", "gpu-a-000008007"): {"spec": {"nodeName": "gpu-b"}}},
+            "gpu-b",
+        ),
+        (
+            "v1.7-s14",
+            "s14-22",
+            "unknownNode",
+            {("vgpudevices", "gpu-a-000008012"): {"spec": {"nodeName": "nowhere"}}},
+            "nowhere",
+        ),
+        ("v1.7-s14", "s14-22", "vgpuLabels", {("vgpudevices", "gpu-a-000008006"): {"metadata": {"labels": {}}}}, None),
+    ],
+)
+def test_a_facet_is_read_from_the_objects(
+    name: str, step: str, facet: str, objects: dict[tuple[str, str], Any], expected: Any
+) -> None:
+    assert value(name, step, facet, objects) == expected
+
+
+def test_an_unknown_facet_is_left_uncompared() -> None:
+    recording = recording_of("v1.8-s05")
+    facets = facets_of([{"temperature": 40}], scene_at(recording, 3), mdev=False)
+    assert [facet.understood for facet in facets] == [False]
+
+
+def test_what_only_the_hosts_know() -> None:
+    vfio = {
+        "0000:08:00.0": {
+            "vfs": {"0000:08:00.4": "746", "0000:08:00.5": None},
+            "mig_instances": [{"id": 11, "profile_id": 19, "profile": "MIG 1g.5gb"}],
+        }
+    }
+    assert [type_on(vfio, f"0000:08:00.{function}", mdev=False) for function in (4, 5, 6)] == ["746", "0", "no VF"]
+    assert type_on(vfio, "0000:08:00.4", mdev=True) == "nvidia-746"
+    assert instances_of(vfio) == ["11 19 1g.5gb"]
+    assert Sample(0.0).webhook_refuses is None
+
+
+def test_the_address_is_the_end_of_a_devices_name() -> None:
+    assert address_of("gpu-a-000008014") == "0000:08:01.4"
+    assert address_of("node.with.dots-000104002") == "0001:04:00.2"
+
+
+def test_the_hosts_are_asked_from_the_request_before_an_observation_on() -> None:
+    recording = recording_of("v1.8-s05")
+    needed = {step.id: needed_samples(recording, step) for step in recording.steps}
+    assert needed["s05-10"] == needed["s05-11"] == ("hardware",)
+    assert needed["s05-03"] == ()
+
+
+def test_a_list_of_one_state_per_device_is_flattened_by_its_places() -> None:
+    assert flatten(["NVIDIA A2-4Q vGPUConfigured", "NVIDIA A2-4Q vGPUConfigured"]).keys() == {"[0]", "[1]"}
+    assert flatten(["11 0 7g.40gb"]) == {"instances": ["11 0 7g.40gb"]}
