@@ -1,0 +1,183 @@
+"""A lab from the command line: started, looked at, stepped, disturbed and stopped."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from lab import processes
+from lab.control import Control
+from lab.rundir import RunDir
+from tests.integration.api import CLAIMS, SRIOV_GPUS, VGPUS, Api
+from tests.integration.lab_cli.conftest import ROOT
+
+PARTS = ("etcd", "kube-apiserver", "kube-scheduler", "kube-controller-manager", "harvester")
+GPU, OTHER_GPU = f"{SRIOV_GPUS}/gpu-a-000008000", f"{SRIOV_GPUS}/gpu-b-000008000"
+
+
+@pytest.fixture
+def api(run_dir):
+    return Api(RunDir(run_dir).kubeconfig("admin"))
+
+
+@pytest.fixture
+def split(command, run_dir, api):
+    """SR-IOV is on at gpu-a."""
+    assert api.patch(GPU, {"spec": {"enabled": True}}).status == 200
+    of_gpu_a = {"labelSelector": "nodename=gpu-a"}
+    if not api.get(VGPUS, **of_gpu_a).items:
+        command("advance", "60", run_dir=run_dir)
+    assert len(api.get(VGPUS, **of_gpu_a).items) == 16
+
+
+def printed_time(answer):
+    assert answer.returncode == 0, answer
+    return float(answer.stdout)
+
+
+class TestStatus:
+    def test_it_shows_every_part_and_the_time(self, command, run_dir):
+        answer = command("status", run_dir=run_dir)
+        lines = answer.stdout.splitlines()
+        assert answer.returncode == 0
+        assert [(line.split()[0], line.split()[1]) for line in lines[: len(PARTS)]] == [
+            (part, "running") for part in PARTS
+        ]
+        assert lines[len(PARTS)].startswith("Harvester 1.8, scenario default, simulated time ")
+        assert lines[len(PARTS)].endswith("clock stands")
+
+
+class TestEnvironment:
+    def test_a_shell_that_evaluates_it_reaches_the_api(self, run_dir):
+        script = (
+            'set -e; eval "$($PYTHON -m lab env)"\n'
+            'curl -sS --fail --cacert "$LAB_CA_FILE" --cert "$LAB_CLIENT_CERT" --key "$LAB_CLIENT_KEY"'
+            ' "$LAB_API_SERVER/api/v1/nodes"'
+        )
+        environment = {**os.environ, "PYTHON": sys.executable, "LAB_RUN_DIR": str(run_dir)}
+        answer = subprocess.run(
+            ["bash", "-c", script], cwd=ROOT, env=environment, capture_output=True, text=True, check=False
+        )
+        assert answer.returncode == 0, answer
+        assert {node["metadata"]["name"] for node in json.loads(answer.stdout)["items"]} == {"gpu-a", "gpu-b"}
+
+    def test_it_names_the_kubeconfig_twice_and_the_audit_log(self, command, run_dir):
+        lines = dict(
+            line.removeprefix("export ").split("=", 1) for line in command("env", run_dir=run_dir).stdout.splitlines()
+        )
+        run = RunDir(run_dir)
+        assert lines["KUBECONFIG"] == lines["K8S_AUTH_KUBECONFIG"] == str(run.kubeconfig("admin"))
+        assert lines["LAB_AUDIT_LOG"] == str(run.audit_log)
+        assert lines["LAB_RUN_DIR"] == str(run_dir)
+
+    def test_the_run_directory_may_come_from_the_environment(self, command, run_dir):
+        assert command("status", LAB_RUN_DIR=str(run_dir)).returncode == 0
+
+
+class TestTime:
+    def test_advance_prints_the_new_time(self, command, run_dir):
+        before = printed_time(command("advance", "0", run_dir=run_dir))
+        assert printed_time(command("advance", "7.5", run_dir=run_dir)) == pytest.approx(before + 7.5)
+
+
+class TestReset:
+    def test_everything_is_as_it_was_at_the_start(self, command, run_dir, api, split):
+        assert command("reset", run_dir=run_dir).returncode == 0
+        assert api.get(GPU).body["spec"]["enabled"] is False
+        assert api.get(VGPUS).items == []
+        assert command("status", run_dir=run_dir).returncode == 0
+
+
+class TestDisturbances:
+    def test_a_fault_is_switched_on_and_off(self, command, run_dir, api):
+        def status_of_what_should_be_refused():
+            claim = {"apiVersion": "devices.harvesterhci.io/v1beta1", "kind": "PCIDeviceClaim"}
+            return api.post(CLAIMS, {**claim, "metadata": {"name": "of-no-device"}}, dryRun="All").status
+
+        assert status_of_what_should_be_refused() == 500
+        assert command("fault", "webhook-down", run_dir=run_dir).returncode == 0
+        assert status_of_what_should_be_refused() == 201
+        assert command("fault", "webhook-down", "--off", run_dir=run_dir).returncode == 0
+        assert status_of_what_should_be_refused() == 500
+
+    def test_status_tells_where_a_process_is_down(self, command, run_dir):
+        command("fault", "process-down", "--node", "gpu-b", run_dir=run_dir)
+        assert "pcidevices process down on gpu-b" in command("status", run_dir=run_dir).stdout
+        command("fault", "process-down", "--off", run_dir=run_dir)
+        command("advance", "10", run_dir=run_dir)
+        assert "process down" not in command("status", run_dir=run_dir).stdout
+
+    def test_a_rebooted_node_gets_its_functions_back(self, command, run_dir, api, split):
+        assert command("reboot", "gpu-a", run_dir=run_dir).returncode == 0
+        assert Control(run_dir).hardware("gpu-a")["0000:08:00.0"]["vfs"] == {}
+        command("advance", "60", run_dir=run_dir)
+        assert len(Control(run_dir).hardware("gpu-a")["0000:08:00.0"]["vfs"]) == 16
+
+    def test_the_lab_goes_on_after_a_restart_of_the_api_server(self, command, run_dir, api):
+        before = processes.status(RunDir(run_dir))
+        assert command("fault", "apiserver-restart", run_dir=run_dir).returncode == 0
+        after = processes.status(RunDir(run_dir))
+        assert [old.name for old, new in zip(before, after, strict=True) if old.pid != new.pid] == ["kube-apiserver"]
+        wanted = not api.get(OTHER_GPU).body["spec"]["enabled"]
+        assert api.patch(OTHER_GPU, {"spec": {"enabled": wanted}}).status == 200
+        command("advance", "60", run_dir=run_dir)
+        assert bool(api.get(OTHER_GPU).body.get("status")) is wanted
+
+
+class TestLogs:
+    def test_all_parts_or_those_named(self, command, run_dir):
+        headers = [line for line in command("logs", run_dir=run_dir).stdout.splitlines() if line.startswith("==> ")]
+        assert {header.strip("=<> ") for header in headers} >= set(PARTS)
+        one = command("logs", "harvester", run_dir=run_dir).stdout
+        assert one.startswith("==> harvester <==\n")
+        assert "==> etcd" not in one
+
+
+class TestSideBySide:
+    def test_two_labs_share_nothing(self, command, run_dir, split, labs):
+        other = labs("mdev").begin()
+        assert other.run.read()["server"] != RunDir(run_dir).read()["server"]
+        assert other.gpu("gpu-a-000008000")["spec"]["enabled"] is False
+        assert "Harvester 1.7" in command("status", run_dir=other.run.path).stdout
+        assert "Harvester 1.8" in command("status", run_dir=run_dir).stdout
+
+
+class TestEnd:
+    def test_down_finds_everything_that_a_killed_starter_left(self, command, tmp_path):
+        place = tmp_path / "run"
+        less = ["--without", "kubevirt", "--without", "vsphere"]
+        words = [sys.executable, "-m", "lab", "up", *less, "--run-dir", str(place)]
+        starter = subprocess.Popen(words, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        run = RunDir(place)
+        deadline = time.monotonic() + 60
+        while not processes.is_running(run, "kube-apiserver"):
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        starter.send_signal(signal.SIGKILL)
+        starter.wait()
+        pids = [process.pid for process in processes.status(run)]
+        assert pids
+
+        assert command("down", run_dir=place).returncode == 0
+        assert [pid for pid in pids if processes.identity(pid) is not None] == []
+        assert command("status", run_dir=place).returncode == 1
+
+        # The directory is a lab's, so the next one may have it.
+        answer = command("up", *less, "--scenario", "bare", "--harvester-version", "1.4", run_dir=place)
+        try:
+            assert answer.returncode == 0, answer
+            assert "Harvester 1.4, scenario bare" in command("status", run_dir=place).stdout
+        finally:
+            command("down", run_dir=place)
+
+        # Nothing answers any more, and everything says so in one line.
+        for words in (("env",), ("reset",), ("advance", "1")):
+            gone = command(*words, run_dir=place)
+            assert gone.returncode == 1
+            assert len(gone.stderr.splitlines()) == 1
