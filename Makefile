@@ -6,6 +6,8 @@
 
 # Everything is kept in build/ and in this one folder.
 CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/vgpu-fleet
+# For ansible-test and antsibull-docs, which write into the home folder and cannot be told otherwise.
+TOOLS_HOME := $(CACHE)/home
 
 VENV := build/venv
 PACKAGES := $(VENV)/.packages
@@ -16,7 +18,6 @@ TARBALL := build/dist/vgpu-fleet-$(shell sed -n 's/^version: *//p' galaxy.yml).t
 INSTALL_PATH := build/installed
 INSTALLED := $(INSTALL_PATH)/.installed
 
-# antsibull-docs and ansible-test write into the home folder whatever one tells them: theirs is $(CACHE)/home.
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 export ANSIBLE_HOME ?= $(CACHE)/ansible
 export HYPOTHESIS_STORAGE_DIRECTORY := $(CURDIR)/build/hypothesis
@@ -47,14 +48,14 @@ lint: $(STAGED) ## Style and types: ruff, mypy, yamllint, ansible-lint, changelo
 	antsibull-changelog lint
 	antsibull-changelog lint-changelog-yaml --strict changelogs/changelog.yaml
 	ANSIBLE_COLLECTIONS_PATH=$(COLLECTIONS) ansible-lint -q
-	@mkdir -p "$(CACHE)/home"
-	HOME="$(CACHE)/home" antsibull-docs lint-collection-docs --plugin-docs --validate-collection-refs self $(COLLECTION)
+	@mkdir -p "$(TOOLS_HOME)"
+	HOME="$(TOOLS_HOME)" antsibull-docs lint-collection-docs --plugin-docs --validate-collection-refs self $(COLLECTION)
 
 .PHONY: sanity
 sanity: $(STAGED) ## ansible-test sanity, without any exception
-	python tools/ansible_test_home.py "$(CACHE)/home"
+	python tools/ansible_test_home.py "$(TOOLS_HOME)"
 	version=$$(python -c 'import sys; print("%d.%d" % sys.version_info[:2])') && \
-	cd $(COLLECTION) && HOME="$(CACHE)/home" ansible-test sanity --local --python $$version
+	cd $(COLLECTION) && HOME="$(TOOLS_HOME)" ansible-test sanity --local --python $$version
 
 PYTEST := pytest --quiet $(if $(K),-k '$(K)') $(PYTEST_ARGS)
 
@@ -99,8 +100,8 @@ lab-down: $(PACKAGES) ## Stop the lab
 
 .PHONY: docs
 docs: $(STAGED) ## Build the documentation into build/docs
-	@mkdir -p "$(CACHE)/home"
-	HOME="$(CACHE)/home" ANSIBLE_COLLECTIONS_PATH=$(COLLECTIONS) tools/docs.sh
+	@mkdir -p "$(TOOLS_HOME)"
+	HOME="$(TOOLS_HOME)" ANSIBLE_COLLECTIONS_PATH=$(COLLECTIONS) tools/docs.sh
 
 ##@ Upkeep
 
