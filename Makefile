@@ -63,10 +63,17 @@ PYTEST := pytest --quiet $(if $(K),-k '$(K)') $(PYTEST_ARGS)
 unit: $(TARBALL) ## Unit tests
 	$(PYTEST) tests/unit
 
+# One after the other, so that the labs of one suite are gone before the next starts its own.
+SUITES := $(sort $(dir $(wildcard tests/integration/*/test_*.py)))
+
 .PHONY: integration
-integration: $(INSTALLED) ## Tests of the installed collection and of the lab, on a running lab
-	$(if $(wildcard tests/integration),\
-	ANSIBLE_COLLECTIONS_PATH="$(CURDIR)/$(INSTALL_PATH)" $(PYTEST) -o pythonpath=". $(INSTALL_PATH)" tests/integration)
+integration: $(INSTALLED) ## Tests of the installed collection and of the lab, on running labs
+	@failed=; for suite in $(SUITES); do \
+		echo "$$suite"; \
+		ANSIBLE_COLLECTIONS_PATH="$(CURDIR)/$(INSTALL_PATH)" $(PYTEST) -o pythonpath=". $(INSTALL_PATH)" $$suite; \
+		case $$? in 0) ;; 5) [ -n "$(K)" ] || failed="$$failed $$suite" ;; *) failed="$$failed $$suite" ;; esac; \
+	done; \
+	[ -z "$$failed" ] || { echo "failed:$$failed" >&2; exit 1; }
 
 TRACES ?= tests/data/traces
 
