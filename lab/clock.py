@@ -38,7 +38,7 @@ class Clock:
         self._order = itertools.count()
         self._working = 0
         self._changed = asyncio.Event()
-        self._idle_waiters: list[asyncio.Future[None]] = []
+        self._idle_waiters: list[tuple[float, asyncio.Future[None]]] = []
 
     @property
     def now(self) -> float:
@@ -100,6 +100,7 @@ class Clock:
             if self._working:
                 await self._changed.wait()
                 continue
+            self._release_idle_waiters()
             limit = self._limit()
             if self._timers and (self._timers[0].cancelled or self._timers[0].due <= limit):
                 timer = heapq.heappop(self._timers)
@@ -108,10 +109,6 @@ class Clock:
                     timer.fire()
                     await asyncio.sleep(0)
                 continue
-            for waiter in self._idle_waiters:
-                if not waiter.done():
-                    waiter.set_result(None)
-            self._idle_waiters.clear()
             pause = None
             if self._timers and self.speed:
                 pause = (self._timers[0].due - limit) / self.speed
@@ -119,11 +116,23 @@ class Clock:
                 await asyncio.wait_for(self._changed.wait(), pause)
 
     async def idle(self) -> None:
-        """Wait until nothing is going on and nothing is due."""
+        """Wait until nothing is going on and all that is due by now has happened.
+
+        By now, not at that moment: with a fast clock and much to do something may always be due.
+        """
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._idle_waiters.append(waiter)
+        self._idle_waiters.append((self._limit(), waiter))
         self._changed.set()
         await waiter
+
+    def _release_idle_waiters(self) -> None:
+        while self._timers and self._timers[0].cancelled:
+            heapq.heappop(self._timers)
+        next_due = self._timers[0].due if self._timers else float("inf")
+        for due, waiter in self._idle_waiters:
+            if next_due > due and not waiter.done():
+                waiter.set_result(None)
+        self._idle_waiters = [(due, waiter) for due, waiter in self._idle_waiters if not waiter.done()]
 
     async def advance(self, seconds: float) -> float:
         await self.idle()

@@ -19,7 +19,7 @@ from lab.running import HARVESTER, PARTS, environment, stop
 __all__ = ["environment", "reset", "start", "stop"]
 
 VCSIM = "vgpu-vcsim"
-START_TIMEOUT = 120.0
+START_TIMEOUT = 300.0
 
 
 def start(

@@ -10,6 +10,7 @@ from types import TracebackType
 
 from lab import up
 from lab.control import Control
+from lab.errors import LabError
 from lab.replay.api import Api
 from lab.replay.history import History
 from lab.replay.player import Outcome, Player
@@ -62,8 +63,12 @@ class Theatre:
 
     def _lab(self, version: str) -> RunDir:
         if version in self._labs:
-            up.reset(self._labs[version])
-        else:
+            try:
+                up.reset(self._labs[version])
+            except LabError:
+                # A recording may leave a lab that does not come back; a new one costs a few seconds more.
+                self.close()
+        if version not in self._labs:
             self.close()
             # Beside the user's own lab, whose directory holds nothing else.
             directory = self._root.with_name(f"{self._root.name}-replay-{version}")

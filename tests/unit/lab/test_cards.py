@@ -1,0 +1,125 @@
+"""What a simulated card offers: the size lock, the cap, MIG geometries, and how its functions are numbered."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, strategies as st
+
+from lab import boards
+from lab.harvester import permitted
+from lab.harvester.hardware import Gpu, Host
+from lab.mig import GEOMETRIES, MigCard, NoRoom
+from lab.scenario import GpuSpec, NodeSpec
+
+
+def card(board: str = "A2", address: str = "0000:08:00.0") -> Gpu:
+    gpu = Gpu(address, boards.named(board), 0)
+    gpu.create_vfs()
+    return gpu
+
+
+def offered(gpu: Gpu, index: int) -> set[str]:
+    return {kind.name for kind in gpu.offered(gpu.vfs[index])}
+
+
+def configure(gpu: Gpu, index: int, name: str) -> None:
+    (kind,) = [kind for kind in gpu.board.types if kind.name == name]
+    gpu.configure(gpu.vfs[index], kind.id)
+
+
+def test_functions_are_listed_in_the_order_of_their_link_names() -> None:
+    """Facts 1.1: virtfn0, virtfn1, virtfn10, ... and facts 11: the first function is .4."""
+    assert card().vf_addresses()[:4] == ["0000:08:00.4", "0000:08:00.5", "0000:08:01.6", "0000:08:01.7"]
+
+
+def test_a_second_pci_domain_is_kept() -> None:
+    assert card("L40S", "0001:04:00.0").vf_addresses()[0] == "0001:04:00.4"
+
+
+def test_the_first_vgpu_fixes_the_size_and_other_series_of_that_size_stay() -> None:
+    gpu = card()
+    configure(gpu, 0, "NVIDIA A2-4Q")
+    assert offered(gpu, 1) == {"NVIDIA A2-4A", "NVIDIA A2-4C", "NVIDIA A2-4Q"}
+    assert offered(gpu, 0) == set()
+
+
+def test_a_full_card_offers_nothing_until_one_is_released() -> None:
+    gpu = card()
+    for index in range(4):
+        configure(gpu, index, "NVIDIA A2-4Q")
+    assert offered(gpu, 5) == set()
+    gpu.release(gpu.vfs[0])
+    assert offered(gpu, 5) == {"NVIDIA A2-4A", "NVIDIA A2-4C", "NVIDIA A2-4Q"}
+
+
+@given(st.lists(st.integers(0, 15), max_size=40))
+def test_no_order_of_enables_breaks_the_size_lock_or_the_cap(choices: list[int]) -> None:
+    gpu = card()
+    for index, choice in enumerate(choices):
+        vf = gpu.vfs[index % len(gpu.vfs)]
+        kinds = gpu.offered(vf)
+        if kinds:
+            gpu.configure(vf, kinds[choice % len(kinds)].id)
+    held = [vf.type for vf in gpu.vfs if vf.type]
+    assert len({kind.framebuffer_gib for kind in held}) <= 1
+    assert sum(kind.framebuffer_gib for kind in held) <= gpu.board.memory_gib
+
+
+def test_a_reboot_forgets_functions_and_instances() -> None:
+    host = Host(NodeSpec("n", (GpuSpec("0000:04:00.0", boards.named("A100"), sriov=True),)))
+    (gpu,) = host.gpus
+    assert gpu.mig is not None
+    gpu.mig.create(19)
+    host.reboot()
+    assert (gpu.vfs, gpu.mig.instances) == ([], [])
+
+
+@pytest.mark.parametrize(
+    ("wanted", "fits"), [([5, 9], True), ([5, 5], False), ([9, 9], True), ([9, 9, 19, 19], False), ([19] * 7, True)]
+)
+def test_instances_of_an_a100_fit_by_its_slices(wanted: list[int], fits: bool) -> None:
+    mig = MigCard(GEOMETRIES["A100"])
+    try:
+        for number in wanted:
+            mig.create(number)
+        created = True
+    except NoRoom:
+        created = False
+    assert created is fits
+
+
+def test_only_one_instance_has_the_media_engines() -> None:
+    mig = MigCard(GEOMETRIES["A100"])
+    mig.create(20)
+    with pytest.raises(NoRoom):
+        mig.create(20)
+
+
+def test_in_mig_mode_only_the_types_of_free_instances_are_offered() -> None:
+    gpu = Gpu("0000:04:00.0", boards.named("A100"), 0, mig=MigCard(GEOMETRIES["A100"]), mig_mode=True)
+    gpu.create_vfs()
+    assert offered(gpu, 0) == set()
+    assert gpu.mig is not None
+    gpu.mig.create(9)
+    assert offered(gpu, 0) == {"GRID A100-3-20C"}
+
+
+def entry(name: str) -> dict[str, object]:
+    return {"externalResourceProvider": True, "pciVendorSelector": "10de:25b6", "resourceName": name}
+
+
+def kubevirt(*names: str) -> dict[str, object]:
+    return {"spec": {"configuration": {"permittedHostDevices": {"pciHostDevices": [entry(name) for name in names]}}}}
+
+
+def names(thing: dict[str, object] | None) -> list[str] | None:
+    if thing is None:
+        return None
+    return [one["resourceName"] for one in thing["spec"]["configuration"]["permittedHostDevices"]["pciHostDevices"]]  # type: ignore[index]
+
+
+def test_a_listed_resource_that_is_not_the_last_is_lost_and_the_last_doubled() -> None:
+    """Facts 9: [A, B, C] + A gives [B, C, C]."""
+    assert names(permitted.permit_pci(kubevirt("A", "B", "C"), "25b6", "A")) == ["B", "C", "C"]
+    assert permitted.permit_pci(kubevirt("A", "B"), "25b6", "B") is None
+    assert names(permitted.permit_pci(kubevirt("A"), "25b6", "B")) == ["A", "B"]
