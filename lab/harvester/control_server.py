@@ -52,7 +52,7 @@ class ControlServer:
                 "speed": harvester.clock.speed,
                 "harvester": harvester.cluster.version.name,
                 "scenario": harvester.cluster.scenario.name,
-                "processes": {name: process.alive for name, process in harvester.processes.items()},
+                "processes": {name: process.running for name, process in harvester.processes.items()},
                 "webhook_down": harvester.webhook_down,
                 "faults": {fault.name: fault.help for fault in faults.FAULTS.values()},
             }

@@ -20,7 +20,7 @@ from lab.harvester.drivers import Drivers
 from lab.harvester.guests import Guests
 from lab.harvester.hardware import Host
 from lab.harvester.kubelet import Kubelet
-from lab.harvester.process import NodeProcess
+from lab.harvester.process import START_UP, NodeProcess
 from lab.harvester.webhook import WebhookServer
 from lab.kube import ApiError, Client, Json
 from lab.rundir import RunDir
@@ -126,7 +126,7 @@ class Harvester:
                 return False
             wanted = sum(len(gpu.vfs) for gpu in host.gpus)
             there = self.cluster[r.VGPU].labelled(r.NODENAME_LABEL, name)
-            if len(there) < wanted or not all((v.get("status") or {}).get("availableTypes") for v in there):
+            if len(there) < wanted or not all(self._offers_types(host, vgpu) for vgpu in there):
                 return False
             if any(gpu.sriov_capable for gpu in host.gpus):
                 node = self.cluster[r.NODE].get(name) or {"metadata": {}}
@@ -139,6 +139,12 @@ class Harvester:
                 if gpu.sriov_capable and (card is None or "status" not in card):
                     return False
         return True
+
+    @staticmethod
+    def _offers_types(host: Host, vgpu: Json) -> bool:
+        found = host.find_vf(vgpu["spec"]["address"])
+        # A card in MIG mode has nothing to offer before it has instances.
+        return bool((vgpu.get("status") or {}).get("availableTypes")) or (found is not None and found[0].mig_mode)
 
     def _expects_driver(self) -> bool:
         scenario = self.cluster.scenario
@@ -157,7 +163,7 @@ class Harvester:
             await self.webhook.register_pcidevices()
         for process in self.processes.values():
             if on:
-                process.start(after=4.0 if self.ready else 0.0)
+                process.start(after=START_UP if self.ready else 0.0)
             else:
                 process.kill()
 
@@ -176,7 +182,7 @@ class Harvester:
     def panic(self) -> None:
         """A fault in shared code takes the processes of all nodes down; their kubelets start them again."""
         for process in self.processes.values():
-            if process.alive:
+            if process.running:
                 process.kill()
                 if self.cluster.scenario.restarts_processes:
                     process.start_after_crash()

@@ -91,6 +91,8 @@ async def reconcile(process: NodeProcess, thing: Json) -> None:
     if gpu is None or gpu.mig is None or "deletionTimestamp" in thing["metadata"]:
         return
     card, status = gpu.mig, dict(thing.get("status") or {})
+    if process.cluster.version.vendor_vfio and "profileStatus" not in status:
+        return
     if thing["spec"].get("enabled"):
         if not card.instances and _wanted(thing):
             await _create(process, thing, card, status)

@@ -16,8 +16,10 @@ from lab.kube import ApiError, Json
 
 log = logging.getLogger(__name__)
 
-# Seconds from the start of the process to its first reconcile, and to a served webhook (seen in the recordings).
+# Seconds from the start of the process to a served webhook, as seen in the recordings, and from there to the first
+# reconcile.
 START_UP = 4.0
+FIRST_RECONCILE = 0.2
 FIRST_CRASH_PAUSE = 10.0
 LAST_CRASH_PAUSE = 300.0
 
@@ -34,6 +36,7 @@ class NodeProcess:
         self._on_change = on_change
         self._queues: dict[r.Resource, WorkQueue] = {}
         self._start: Any = None
+        self._starting = False
         self._crashes = 0
         self._reconcilers: dict[r.Resource, Reconcile] = {
             r.SRIOV_GPU: sriov_gpus.reconcile,
@@ -46,20 +49,39 @@ class NodeProcess:
     def start(self, *, after: float = START_UP) -> None:
         if self.alive or self._start:
             return
+        self._starting = True
         self._start = self.cluster.clock.call_later(after, self._begin)
 
     def start_after_crash(self) -> None:
         """As a kubelet does it, ten seconds later at first and then with longer pauses."""
         pause = min(FIRST_CRASH_PAUSE * 2**self._crashes, LAST_CRASH_PAUSE)
         self._crashes += 1
-        self.start(after=pause + START_UP)
+        self._start = self.cluster.clock.call_later(pause, self._start_again)
+
+    def _start_again(self) -> None:
+        self._start = None
+        self.start()
+
+    @property
+    def running(self) -> bool:
+        """Whether there is a process, be it still on its way up."""
+        return self.alive or self._starting
 
     def _begin(self) -> None:
         self._start = None
+        self._starting = False
         self.alive = True
         self.throttle = Throttle(self.cluster.clock)
         self.plugin_turn = Turn(self.cluster.clock)
         self.plugins: dict[str, DevicePlugin] = {}
+        self._on_change()
+        if not self.alive:
+            return
+        # The webhook is served before the first reconcile, which it may refuse things to.
+        self._start = self.cluster.clock.call_later(FIRST_RECONCILE, self._reconcile_all)
+
+    def _reconcile_all(self) -> None:
+        self._start = None
         for resource in self._reconcilers:
             self._queues[resource] = WorkQueue(
                 self.cluster.clock, f"{self.node} {resource.plural}", self._handler(resource)
@@ -67,7 +89,6 @@ class NodeProcess:
             for thing in self.cluster[resource].all():
                 self.notice(resource, thing)
         background(self.cluster.clock, self._introduce())
-        self._on_change()
 
     async def _introduce(self) -> None:
         """Each process makes the object whose reconcile is the node's scan."""
@@ -83,6 +104,7 @@ class NodeProcess:
         if self._start:
             self._start.cancelled = True
             self._start = None
+        self._starting = False
         if not self.alive:
             return
         self.alive = False
@@ -96,7 +118,7 @@ class NodeProcess:
 
     def notice(self, resource: r.Resource, thing: Json) -> None:
         """Called for each change of an object; a process only handles those of its node."""
-        if self.alive and self.owner(resource, thing) == self.node:
+        if resource in self._queues and self.owner(resource, thing) == self.node:
             self._queues[resource].add(thing["metadata"]["name"])
 
     @staticmethod
