@@ -1,7 +1,8 @@
 """A running lab as the tests see it: requests, simulated time, who wrote what, and a known beginning for each test.
 
 Starting over takes seconds, so a lab starts over only if something has changed since its beginning was arranged.
-Refused and dry-run requests change nothing, and neither does what a test made and deleted again.
+Refused and dry-run requests change nothing, and neither does what a test made and deleted again. After anything else
+the lab may still look as it did, because the controllers have mended it or the test has put it back.
 """
 
 from __future__ import annotations
@@ -21,6 +22,21 @@ T = TypeVar("T")
 # What brings a lab to a test's beginning; what it returns is `lab.story` then.
 Arrangement = Callable[["Lab"], Any]
 
+# What a lab looks like: everything that people and controllers change.
+LOOKS = (
+    paths.SRIOV_GPUS,
+    paths.VGPUS,
+    paths.PCI_DEVICES,
+    paths.CLAIMS,
+    paths.MIG_CONFIGURATIONS,
+    paths.NODES,
+    paths.ADDONS,
+    paths.KUBEVIRT,
+    paths.VMS,
+    paths.VMIS,
+    paths.DAEMON_SETS,
+)
+MENDING_SECONDS = 40.0
 WRITES = {"create", "update", "patch", "delete", "deletecollection"}
 STEP_SECONDS = 2.0
 POLL_SECONDS = 0.05
@@ -54,6 +70,7 @@ class Lab:
         self._built_for = settings["harvester_version"]
         self._beginning: tuple[str, str, Arrangement | None] = ("default", self._built_for, None)
         self._beginning_at = self._audit_end()
+        self._look = self._looks()
         self._mark = self._beginning_at
 
     @property
@@ -76,7 +93,7 @@ class Lab:
     ) -> Lab:
         """Bring the lab to the beginning of a scenario, with what `arranged` does to it."""
         version = version or self._built_for
-        if self._changed() or (self._beginning != (scenario, version, arranged) and not self._is(scenario, version)):
+        if not self._may_stay(scenario, version, arranged):
             self._start_over(scenario, version)
         if arranged and self._beginning[2] is not arranged:
             story = arranged(self)
@@ -84,8 +101,24 @@ class Lab:
         self.mark()
         return self
 
-    def _is(self, scenario: str, version: str) -> bool:
-        return self._beginning == (scenario, version, None)
+    def _may_stay(self, scenario: str, version: str, arranged: Arrangement | None) -> bool:
+        if self._beginning not in ((scenario, version, arranged), (scenario, version, None)):
+            return False
+        return not self._changed() or self._mended()
+
+    def _mended(self) -> bool:
+        """Whether everything looks as at the beginning again, one scan later."""
+        if not self.stepped or self.control.webhook_down or not all(self.control.status()["processes"].values()):
+            return False
+        self.advance(MENDING_SECONDS)
+        mended = self._looks() == self._look
+        if mended:
+            self._beginning_at = self._audit_end()
+            self.control.interfered = False
+        return mended
+
+    def _looks(self) -> dict[str, Any]:
+        return {path: [_look(thing) for thing in _things(self.api.get(path).body)] for path in LOOKS}
 
     def _start_over(self, scenario: str, version: str) -> None:
         with self.run.editing() as state:
@@ -98,6 +131,7 @@ class Lab:
     def _remember(self, scenario: str, version: str, arranged: Arrangement | None, story: Any = None) -> None:
         self._beginning = (scenario, version, arranged)
         self._beginning_at = self._audit_end()
+        self._look = self._looks()
         self.story = story
         self.control.interfered = False
 
@@ -237,6 +271,12 @@ class Lab:
         offered = [vgpu for vgpu in self.vgpus(gpu) if (vgpu.get("status") or {}).get("availableTypes")]
         return bool(expected) and len(offered) == len(expected)
 
+    def disable_gpus(self, *names: str) -> None:
+        """SR-IOV off, and nothing of the virtual functions left."""
+        for name in names:
+            self.write(f"{paths.SRIOV_GPUS}/{name}", {"spec": {"enabled": False}})
+        self.until(lambda: not any(self.vgpus(name) for name in names))
+
     def enable_vgpus(self, types: dict[str, str]) -> None:
         """Each vGPU gets its type, one after the other; the nodes advertise them all."""
         for name, type_name in types.items():
@@ -256,6 +296,24 @@ class Lab:
         for name in names:
             self.write(f"{paths.VGPUS}/{name}", {"spec": {"enabled": False}})
             self.until(lambda name=name: self.types(name) and not self.claim(name))
+
+
+def _things(body: Json) -> list[Json]:
+    return list(body.get("items", [body]))
+
+
+def _look(thing: Json) -> Json:
+    """Without what differs each time: versions, counters and times."""
+    metadata, status = thing.get("metadata", {}), thing.get("status")
+    kept = {key: metadata.get(key) for key in ("name", "labels", "annotations", "finalizers")}
+    kept["annotations"] = {k: v for k, v in (kept["annotations"] or {}).items() if k != "kubevirt.io/heartbeat"}
+    return {"metadata": kept, "spec": thing.get("spec"), "status": _without_times(status)}
+
+
+def _without_times(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _without_times(one) for key, one in value.items() if not key.endswith("Time")}
+    return [_without_times(one) for one in value] if isinstance(value, list) else value
 
 
 def _is_person(user: str) -> bool:

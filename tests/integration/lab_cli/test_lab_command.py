@@ -169,12 +169,8 @@ class TestEnd:
         assert command("status", run_dir=place).returncode == 1
 
         # The directory is a lab's, so the next one may have it.
-        answer = command("up", *less, "--scenario", "bare", "--harvester-version", "1.4", run_dir=place)
-        try:
-            assert answer.returncode == 0, answer
-            assert "Harvester 1.4, scenario bare" in command("status", run_dir=place).stdout
-        finally:
-            command("down", run_dir=place)
+        assert command("up", "--only", "vsphere", run_dir=place).returncode == 0
+        assert command("down", run_dir=place).returncode == 0
 
         # Nothing answers any more, and everything says so in one line.
         for words in (("env",), ("reset",), ("advance", "1")):

@@ -56,31 +56,31 @@ def vgpu_lab(labs: Callable[[str], Lab], era: str) -> Lab:
 @pytest.fixture
 def life_of_a_vgpu(labs: Callable[[str], Lab], era: str) -> stories.Story:
     """Before, split, configured, cleared, after. Once per era, as all stories."""
-    return labs(era).begin(arranged=stories.life_of_a_vgpu).story
+    return labs(era).begin(arranged=stories.first_steps).story["life_of_a_vgpu"]
 
 
 @pytest.fixture
 def card_filled(labs: Callable[[str], Lab], era: str) -> stories.Story:
     """Empty, half, full, half again, empty again."""
-    return labs(era).begin(arranged=stories.card_filled).story
+    return labs(era).begin(arranged=stories.first_steps).story["card_filled"]
 
 
 @pytest.fixture
 def rebooted(labs: Callable[[str], Lab], era: str) -> stories.Story:
-    """Before, changed, down, functions are back, after."""
-    return labs(era).begin(arranged=stories.rebooted).story
+    """Before, changed, down, functions are back, after; on gpu-a."""
+    return labs(era).begin(arranged=stories.long_run).story["rebooted"]
 
 
 @pytest.fixture
 def enabled_again(labs: Callable[[str], Lab], era: str) -> stories.Story:
     """Again, process down, process up."""
-    return labs(era).begin(arranged=stories.enabled_again).story
+    return labs(era).begin(arranged=stories.long_run).story["enabled_again"]
 
 
 @pytest.fixture
 def card_taken_away(labs: Callable[[str], Lab], era: str) -> stories.Story:
-    """At once, after."""
-    return labs(era).begin(arranged=stories.card_taken_away).story
+    """At once, after; on gpu-b."""
+    return labs(era).begin(arranged=stories.long_run).story["card_taken_away"]
 
 
 @pytest.fixture

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from tests.integration.api import CLAIMS, PCI_DEVICES, SRIOV_GPUS, VGPUS
+from tests.integration.api import PCI_DEVICES
 from tests.integration.history import first, sequences
+from tests.integration.lab_harvester import stories
 from tests.integration.lab_harvester.beginnings import FROM_1_8_ON, GPU_A, UP_TO_1_7
 from tests.integration.lab_harvester.stories import FIRST, switch
 
@@ -107,21 +108,9 @@ class TestScan:
 class TestTime:
     """A faster clock does not change what happens, nor in which order."""
 
-    def live(self, lab):
-        """Each act waits until the last one has had all its consequences."""
-        since = lab.point()
-        lab.enable_gpus(GPU_A)
-        for vgpu, type_name in ((FIRST, "NVIDIA A2-4Q"), ("gpu-a-000008005", "NVIDIA A2-4A")):
-            lab.enable_vgpus({vgpu: type_name})
-            lab.until(lambda: self.free_places(lab) == {3})
-        lab.disable_vgpus([FIRST])
-        lab.until(lambda: lab.amounts("gpu-a").get("nvidia.com/NVIDIA_A2-4Q") == 0)
-        return sequences(lab.changes(since, SRIOV_GPUS, VGPUS, PCI_DEVICES, CLAIMS), self.state)
-
-    def free_places(self, lab):
-        """How many types the disabled vGPUs offer."""
-        free = [vgpu for vgpu in lab.vgpus(GPU_A) if not vgpu["spec"]["enabled"]]
-        return {len(vgpu["status"].get("availableTypes") or {}) for vgpu in free}
+    def states(self, story):
+        kinds = ("SRIOVGPUDevice", "VGPUDevice", "PCIDevice", "PCIDeviceClaim")
+        return sequences([change for change in story.changes if change.kind in kinds], self.state)
 
     def state(self, change):
         spec, seen = change.object.get("spec") or {}, dict(status(change))
@@ -130,8 +119,7 @@ class TestTime:
         metadata = change.object["metadata"]
         return spec, seen, metadata.get("annotations"), metadata.get("finalizers"), "deletionTimestamp" in metadata
 
-    def test_the_same_acts_have_the_same_consequences_stepped_and_fifty_times_as_fast(self, lab):
-        stepped = self.live(lab)
-        lab.begin()
+    def test_the_same_acts_have_the_same_consequences_stepped_and_fifty_times_as_fast(self, labs, era, life_of_a_vgpu):
+        lab = labs(era).begin()
         lab.run_clock(50)
-        assert self.live(lab) == stepped
+        assert self.states(stories.life_of_a_vgpu(lab)) == self.states(life_of_a_vgpu)

@@ -96,6 +96,8 @@ def test_who_ignores_the_request_is_killed_after_the_grace(run):
 def test_a_pid_that_belongs_to_somebody_else_by_now_is_left_alone(run):
     stranger = subprocess.Popen(SLEEP, start_new_session=True)
     try:
+        # A pid comes round again later, not within the tick in which its first owner started.
+        time.sleep(2 / os.sysconf("SC_CLK_TCK"))
         processes.spawn(run, "ours", ["true"])
         with run.editing() as state:
             state["processes"][0]["pid"] = stranger.pid
