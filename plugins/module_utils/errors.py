@@ -1,0 +1,48 @@
+# Copyright: (c) 2026, The vgpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What a user can cause: one sentence of what is wrong, one of what would help, and a code to rescue on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+
+class FleetError(Exception):
+    """The root of everything the collection refuses or cannot do."""
+
+    code = "fleet_error"
+    # Whether something had been changed before it went wrong.
+    changed = False
+
+    def __init__(self, message: str, *, hint: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+    def __str__(self) -> str:
+        return f"{self.message} {self.hint}".rstrip()
+
+    def as_dict(self) -> dict[str, str]:
+        return {"code": self.code, "message": self.message, "hint": self.hint}
+
+
+def listing(names: Iterable[str], *, limit: int = 8) -> str:
+    """Names for a message, cut where nobody would read on."""
+    ordered = sorted(set(names))
+    if not ordered:
+        return "none"
+    rest = len(ordered) - limit
+    return ", ".join(ordered[:limit]) + (f" and {rest} more" if rest > 0 else "")
+
+
+def nearest(name: str, known: Iterable[str], *, limit: int = 5) -> list[str]:
+    """The known names that look most like the given one, the closest first."""
+    import difflib  # only errors need it
+
+    by_folded: dict[str, str] = {}
+    for candidate in sorted(set(known)):
+        by_folded.setdefault(candidate.casefold(), candidate)
+    matches = difflib.get_close_matches(name.casefold(), list(by_folded), n=limit, cutoff=0.4)
+    return [by_folded[match] for match in matches]

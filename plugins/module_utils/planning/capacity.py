@@ -1,0 +1,337 @@
+# Copyright: (c) 2026, The vgpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What one GPU can still take, or which rule says no.
+
+The rules are the driver's: on a time-sliced GPU all vGPUs have the same framebuffer, whatever their series; a profile
+has a most per GPU; each vGPU needs a virtual function; a GPU in MIG mode serves MIG profiles from the instances it has.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Hashable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
+
+from ansible_collections.vgpu.fleet.plugins.module_utils import catalog
+from ansible_collections.vgpu.fleet.plugins.module_utils.errors import listing
+from ansible_collections.vgpu.fleet.plugins.module_utils.fleet import MIG, MIXED_SIZE, VSPHERE, Gpu, Holder, Node, Slot
+from ansible_collections.vgpu.fleet.plugins.module_utils.profile import Key, parse_or_none
+
+# Profiles that can stand side by side on one GPU share a group: those of one board and size, or all MIG profiles of a
+# board, marked by a size of -1.
+Group = tuple[str, int]
+
+UNLIMITED = 1 << 30
+
+
+def group_of(key: Key) -> Group:
+    return (key[0], -1 if key[1] else key[2])
+
+
+@dataclass(frozen=True)
+class Means:
+    """What may be done to a GPU to make room: switch SR-IOV on, remove vGPUs that nobody holds."""
+
+    sriov: bool = False
+    evict: bool = False
+
+
+@dataclass(frozen=True)
+class Obstacle:
+    """Why a GPU takes no more vGPUs of a profile. `in_the_way` are the slots that would have to change for it."""
+
+    rule: str
+    why: str
+    in_the_way: tuple[Slot, ...] = ()
+
+    @property
+    def holders(self) -> tuple[Holder, ...]:
+        return tuple(dict.fromkeys(holder for slot in self.in_the_way for holder in slot.holders))
+
+    @property
+    def detail(self) -> str:
+        if not self.in_the_way:
+            return self.why
+        counted = Counter(map(_described, self.in_the_way))
+        has = ", ".join(f"{count} x {name}" for name, count in sorted(counted.items()))
+        return f"{self.why} {has}, held by {listing(map(str, self.holders), limit=4) if self.holders else 'nobody'}"
+
+
+@dataclass(frozen=True)
+class Room:
+    """Places for new vGPUs: each lane is a number of them, and the profiles that they may have.
+
+    The first lane is free; where vGPUs may be removed, a second one has the places that are had by removing some.
+    `kept` are the vGPUs that stay for certain. `exact` is False where a number is an estimate.
+    """
+
+    lanes: tuple[tuple[tuple[Key, ...], int], ...]
+    kept: Mapping[Key, int]
+    exact: bool = True
+
+
+@dataclass
+class Site:
+    """A GPU as planning sees it: what is held, what could go, what is empty."""
+
+    gpu: Gpu
+    frozen: str = ""
+    cordoned: bool = False
+    held: list[tuple[Slot, Key | None]] = field(default_factory=list)
+    loose: dict[Key, list[Slot]] = field(default_factory=dict)
+    # Held by nobody and counted by nobody: they are not what they were asked to be, or it is unknown what they are.
+    astray: list[tuple[Slot, Key | None]] = field(default_factory=list)
+    empty: list[Slot] = field(default_factory=list)
+
+    @cached_property
+    def held_counts(self) -> Counter[Key]:
+        return Counter(key for _slot, key in self.held if key)
+
+    @cached_property
+    def counts(self) -> Counter[Key]:
+        """The vGPUs that serve demands as they are."""
+        counted = Counter(self.held_counts)
+        for key, slots in self.loose.items():
+            counted[key] += len(slots)
+        return counted
+
+    @cached_property
+    def offered(self) -> frozenset[Key] | None:
+        """What the driver would make of an empty slot as things are; None where nothing says."""
+        told = {slot.offered for slot in self.empty if slot.offered}
+        if told:
+            return frozenset.intersection(*map(_keys, told))
+        return frozenset() if any(slot.offered is not None for slot in self.empty) else None
+
+    @cached_property
+    def likeness(self) -> Hashable:
+        """Equal for GPUs that have the same room for everything."""
+        gpu = self.gpu
+        return (
+            (gpu.platform, gpu.boards, gpu.framebuffer_mib, gpu.mode, gpu.sharing, gpu.vf_capacity),
+            (self.frozen, self.cordoned),
+            frozenset(gpu.max_instances.items()),
+            frozenset(Counter(key for _slot, key in self.held).items()),
+            frozenset(self.counts.items()),
+            frozenset(Counter((key, bool(slot.profile)) for slot, key in self.astray).items()),
+            sum(1 for slot in self.empty if slot.offered is None or slot.offered),
+            len(gpu.slots),
+            self.offered,
+        )
+
+    def occupants(self, *, evict: bool) -> Iterator[tuple[Slot, Key | None]]:
+        """Who stays, unless vGPUs that nobody holds may be removed."""
+        yield from self.held
+        if not evict:
+            yield from ((slot, key) for key, slots in self.loose.items() for slot in slots)
+            yield from self.astray
+
+
+def survey(gpu: Gpu, node: Node | None) -> Site:
+    """Sort a GPU's slots."""
+    site = Site(gpu, frozen=gpu.blocked, cordoned=bool(node and not node.schedulable))
+    if not site.frozen and node and not node.ready:
+        site.frozen = f"node {node.name} is not ready"
+    for slot in gpu.ordered_slots:
+        name = slot.profile or slot.wanted
+        if not name:
+            site.empty.append(slot)
+            continue
+        parsed = parse_or_none(name)
+        key = parsed.key if parsed else None
+        if slot.holders:
+            site.held.append((slot, key))
+        elif key is None or slot.drifted:
+            site.astray.append((slot, key))
+        else:
+            site.loose.setdefault(key, []).append(slot)
+    return site
+
+
+def room_for(site: Site, group: Group, wanted: Mapping[Key, str], means: Means) -> Room | Obstacle:
+    """Room for new vGPUs of a group on a GPU. `wanted` are the profiles of the group that matter, with their names."""
+    gpu = site.gpu
+    mig = group[1] < 0
+    if site.frozen:
+        return Obstacle("unusable", site.frozen)
+    if mig != (gpu.mode == MIG):
+        is_mode = "in MIG mode" if gpu.mode == MIG else "not in MIG mode"
+        return Obstacle(
+            "mode", f"it is {is_mode}, and {listing(wanted.values())} is {'' if mig else 'not '}a MIG profile"
+        )
+    if not gpu.sharing and not means.sriov:
+        return Obstacle("sriov_off", "SR-IOV is off")
+    if not site.loose and not site.astray:
+        means = Means(sriov=means.sriov)
+    if mig:
+        return _mig_room(site, wanted, means)
+    if gpu.mode == MIXED_SIZE:
+        return _mixed_size_room(site, group, wanted, means)
+    return _equal_size_room(site, group, wanted, means)
+
+
+def _equal_size_room(site: Site, group: Group, wanted: Mapping[Key, str], means: Means) -> Room | Obstacle:
+    stay = list(site.occupants(evict=means.evict))
+    # A slot that was asked to be something unreadable and has become nothing only takes a virtual function.
+    others = [(slot, key) for slot, key in stay if (group_of(key) != group if key else slot.profile)]
+    if others:
+        return Obstacle("size", "all vGPUs of a GPU have the same size, and it has", _slots(others))
+    limit, exact = _limit(site, group, wanted)
+    used = sum(1 for _slot, key in stay if key)
+    if used >= limit:
+        return Obstacle("instances", f"it takes {limit} of this size and has", _slots(stay))
+    places = _free_functions(site, means, taken=len(stay))
+    if places <= 0:
+        return Obstacle("functions", "all its virtual functions are taken, by", _slots(stay))
+    offered = _offered(site, group, means)
+    keys = tuple(key for key in wanted if offered is None or key in offered)
+    if not keys:
+        return Obstacle("not_offered", "the driver does not offer it there")
+    most = min(limit - used, places)
+    if not means.evict:
+        return Room(((keys, most),), _kept(stay), exact)
+    free = min(most, _free_beside(site, group, limit))
+    return Room(((keys, free), (keys, most - free)), _kept(stay), exact)
+
+
+def _free_beside(site: Site, group: Group, limit: int) -> int:
+    """How many of the places need nothing removed."""
+    present = [(slot, key) for slot, key in site.occupants(evict=False) if key or slot.profile]
+    if any(key is None or group_of(key) != group for _slot, key in present):
+        return 0
+    return max(0, min(limit - len(present), _free_functions(site, Means(), taken=0)))
+
+
+def _mixed_size_room(site: Site, group: Group, wanted: Mapping[Key, str], means: Means) -> Room | Obstacle:
+    """An estimate: where a vGPU may start on such a GPU is known to the driver only.
+
+    Each is taken to fill a half, a quarter, an eighth and so on of the framebuffer.
+    """
+    stay = list(site.occupants(evict=means.evict))
+    whole = framebuffer_of(site.gpu)
+    if any(key is None for _slot, key in stay) or not whole:
+        return Obstacle("size", "it has", _slots(stay))
+    taken = sum(_halved(whole, key[2]) for _slot, key in stay if key)
+    limit, _exact = _limit(site, group, wanted)
+    same = sum(1 for _slot, key in stay if key and group_of(key) == group)
+    fitting = min((whole - taken) // _halved(whole, group[1]), limit - same, _free_functions(site, means, len(stay)))
+    if fitting <= 0:
+        return Obstacle("memory", "its framebuffer is taken, by", _slots(stay))
+    return Room(((tuple(wanted), fitting),), _kept(stay), exact=False)
+
+
+def _halved(whole: int, size: int) -> int:
+    part = whole
+    while part // 2 >= size:
+        part //= 2
+    return part
+
+
+def _mig_room(site: Site, wanted: Mapping[Key, str], means: Means) -> Room | Obstacle:
+    stay = list(site.occupants(evict=means.evict))
+    kept = _kept(stay)
+    instances = keyed(site.gpu.max_instances)
+    offered = site.offered
+    places = _free_functions(site, means, taken=len(stay))
+    lanes: list[tuple[tuple[Key, ...], int]] = []
+    for key in wanted:
+        # Offered without a count means at least one.
+        free = instances[key] - kept[key] if key in instances else int(offered is not None and key in offered)
+        free = min(free, places)
+        if free > 0:
+            lanes.append(((key,), free))
+            places -= free
+    if lanes:
+        return Room(tuple(lanes), kept)
+    if any(instances.get(key) for key in wanted):
+        return Obstacle("instances", "its MIG instances are taken, by", _slots(stay))
+    return Obstacle("mig_layout", "it has no MIG instance for it")
+
+
+def _described(slot: Slot) -> str:
+    return f"{slot.profile} (asked to be {slot.wanted})" if slot.drifted else slot.profile or slot.wanted or ""
+
+
+def _slots(occupants: list[tuple[Slot, Key | None]]) -> tuple[Slot, ...]:
+    return tuple(slot for slot, _key in occupants)
+
+
+def _kept(stay: list[tuple[Slot, Key | None]]) -> Counter[Key]:
+    return Counter(key for slot, key in stay if key and (slot.holders or not slot.drifted))
+
+
+def _limit(site: Site, group: Group, wanted: Mapping[Key, str]) -> tuple[int, bool]:
+    """The most vGPUs of a size, which is the least that any of the profiles involved allows."""
+    gpu = site.gpu
+    names = dict(wanted)
+    for key, slots in site.loose.items():
+        names.setdefault(key, slots[0].profile or slots[0].wanted or "")
+    for slot, held in site.held:
+        if held:
+            names.setdefault(held, slot.profile or slot.wanted or "")
+    live = keyed(gpu.max_instances)
+    count, exact = UNLIMITED, True
+    for key, name in names.items():
+        if group_of(key) != group:
+            continue
+        limit = catalog.Limit(live[key], "live") if key in live else _catalog_limit(name, framebuffer_of(gpu))
+        if limit.count is not None:
+            count = min(count, limit.count)
+        exact = exact and limit.exact
+    return count, exact
+
+
+@lru_cache(maxsize=4096)
+def _catalog_limit(name: str, framebuffer_mib: int | None) -> catalog.Limit:
+    return catalog.max_instances(name, framebuffer_mib=framebuffer_mib)
+
+
+def framebuffer_of(gpu: Gpu) -> int | None:
+    if gpu.framebuffer_mib:
+        return gpu.framebuffer_mib
+    board = catalog.find_board(gpu.boards[0]) if gpu.boards else None
+    return board.framebuffer_mib if board else None
+
+
+def keyed(by_name: Mapping[str, int]) -> dict[Key, int]:
+    """Numbers by profile instead of by spelling."""
+    if not by_name:
+        return {}
+    return {parsed.key: count for name, count in by_name.items() if (parsed := parse_or_none(name))}
+
+
+def _free_functions(site: Site, means: Means, taken: int) -> int:
+    gpu = site.gpu
+    if gpu.platform == VSPHERE:
+        return UNLIMITED
+    if not gpu.sharing:
+        return virtual_functions(gpu)
+    if means.evict:
+        return len(gpu.slots) - taken
+    return sum(1 for slot in site.empty if slot.offered is None or slot.offered)
+
+
+def virtual_functions(gpu: Gpu) -> int:
+    """How many a GPU will have once it is switched on: a lower bound where nobody knows."""
+    if gpu.vf_capacity is not None:
+        return gpu.vf_capacity
+    known = [board for board in map(catalog.find_board, gpu.boards) if board]
+    return min((board.vfs or board.vfs_at_least for board in known), default=0)
+
+
+def _offered(site: Site, group: Group, means: Means) -> frozenset[Key] | None:
+    """The profiles the driver would make, or None where what it says now does not tell."""
+    now = site.offered
+    if now is None or not means.evict:
+        return now
+    # What is offered beside vGPUs of another size, or on a full GPU, says nothing about the GPU without them.
+    present = {group_of(key) if key else None for _slot, key in site.occupants(evict=False)}
+    return now | frozenset(site.loose) if now and present == {group} else None
+
+
+@lru_cache(maxsize=1024)
+def _keys(names: tuple[str, ...]) -> frozenset[Key]:
+    return frozenset(parsed.key for parsed in map(parse_or_none, names) if parsed)

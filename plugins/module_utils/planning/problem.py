@@ -1,0 +1,143 @@
+# Copyright: (c) 2026, The vgpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Demands on a fleet under a policy, and the same with something changed: what if?"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
+
+from ansible_collections.vgpu.fleet.plugins.module_utils.fleet import Fleet
+from ansible_collections.vgpu.fleet.plugins.module_utils.planning.capacity import Means, Site, survey
+from ansible_collections.vgpu.fleet.plugins.module_utils.planning.demand import (
+    SPREAD,
+    Demand,
+    Need,
+    Policy,
+    Selections,
+    needs_of,
+)
+from ansible_collections.vgpu.fleet.plugins.module_utils.planning.layout import Layout, Planning
+from ansible_collections.vgpu.fleet.plugins.module_utils.planning.search import Budget
+from ansible_collections.vgpu.fleet.plugins.module_utils.planning.spread import spread
+from ansible_collections.vgpu.fleet.plugins.module_utils.profile import Key
+
+
+class Problem:
+    """Profiles of the demands are the fleet's own type names here.
+
+    With `in_addition` the demands are for vGPUs beside those there are, as when one more VM is to be started.
+    """
+
+    def __init__(
+        self,
+        fleet: Fleet,
+        demands: Sequence[Demand],
+        policy: Policy,
+        sites: Sequence[Site] | None = None,
+        budget: Budget | None = None,
+        *,
+        in_addition: bool = False,
+    ) -> None:
+        self.fleet = fleet
+        self.demands = tuple(demands)
+        self.policy = policy
+        self.selections = Selections(fleet)
+        self.in_addition = in_addition
+        self._sites = sites
+        self._budget = budget or Budget()
+        # For all questions of what would be if, together.
+        self._spare = budget or Budget(hard=True)
+
+    @cached_property
+    def sites(self) -> Sequence[Site]:
+        if self._sites is not None:
+            return self._sites
+        nodes = self.fleet.node_by_name
+        return [survey(gpu, nodes.get(gpu.node)) for gpu in self.fleet.gpus]
+
+    @cached_property
+    def needs(self) -> list[Need]:
+        return needs_of(self.fleet, self.demands, self.selections)
+
+    @cached_property
+    def selected(self) -> frozenset[int]:
+        """The GPUs that any demand selects, of whatever board."""
+        return frozenset().union(*(self.selections.gpus(demand.nodes, demand.gpus) for demand in self.demands))
+
+    @cached_property
+    def planning(self) -> Planning:
+        exclusive = self.selected if self.policy.exclusive else frozenset()
+        return Planning(self.sites, self.needs, exclusive, self._budget, in_addition=self.in_addition)
+
+    @property
+    def means(self) -> Means:
+        """The strongest means that the policy allows."""
+        return Means(sriov=self.policy.enable_sriov, evict=self.policy.reprofile or self.policy.exclusive)
+
+    @property
+    def ladder(self) -> list[Means]:
+        """From the mildest means to the strongest: nothing is switched on or removed if it goes without."""
+        policy = self.policy
+        rungs = [Means(evict=policy.exclusive)]
+        if policy.enable_sriov:
+            rungs.append(Means(sriov=True, evict=policy.exclusive))
+        if self.means not in rungs:
+            rungs.append(self.means)
+        return rungs
+
+    @cached_property
+    def layout(self) -> Layout:
+        layout = self.planning.solve(self.ladder)
+        if self.policy.placement == SPREAD and layout.fits:
+            spread(self.planning, layout)
+        return layout
+
+    @property
+    def fits(self) -> bool:
+        """Whether the demands can be met, as far as the budget allows to find out."""
+        self._budget.spend(sum(len(need.gpus) for need in self.needs))
+        return not self._budget.exhausted and self.layout.fits
+
+    @property
+    def names(self) -> Mapping[Key, str]:
+        return {key: name for wanted in self.planning.wanted.values() for key, name in wanted.items()}
+
+    def under(self, policy: Policy) -> Problem:
+        return self._but(policy=policy)
+
+    def with_count(self, number: int, count: int) -> Problem:
+        demands = list(self.demands)
+        demands[number] = replace(demands[number], count=count)
+        return self._but(demands=demands)
+
+    def without_vms(self, vms: Collection[str]) -> Problem:
+        """The fleet as if these VMs, by path, had let go of their vGPUs."""
+        nodes = self.fleet.node_by_name
+        sites = list(self.sites)
+        for index, gpu in enumerate(self.fleet.gpus):
+            if any(holder.path in vms for slot in gpu.slots for holder in slot.holders):
+                slots = tuple(
+                    replace(slot, holders=tuple(holder for holder in slot.holders if holder.path not in vms))
+                    for slot in gpu.slots
+                )
+                sites[index] = survey(replace(gpu, slots=slots), nodes.get(gpu.node))
+        return self._but(sites=sites)
+
+    def _but(
+        self,
+        demands: Sequence[Demand] | None = None,
+        policy: Policy | None = None,
+        sites: Sequence[Site] | None = None,
+    ) -> Problem:
+        return Problem(
+            self.fleet,
+            demands or self.demands,
+            policy or self.policy,
+            sites or self.sites,
+            self._spare,
+            in_addition=self.in_addition,
+        )

@@ -1,0 +1,451 @@
+# Copyright: (c) 2026, The vgpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Which GPUs to open for which size, so that all needs are met and the fewest GPUs are touched.
+
+GPUs that are alike for every need form one kind, and kinds are what is counted here: a thousand equal GPUs are as easy
+as one. A quick pass comes first; where a lower bound shows that it cannot be beaten, that is the answer. Otherwise an
+exhaustive search goes on until it has the best answer or has done as much work as it may.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from ansible_collections.vgpu.fleet.plugins.module_utils.planning.capacity import Group
+from ansible_collections.vgpu.fleet.plugins.module_utils.planning.transport import Transport
+from ansible_collections.vgpu.fleet.plugins.module_utils.profile import Key
+
+DEEPEST = 80
+
+
+class Budget:
+    """How much searching is allowed: in steps, not seconds, so that every machine gives the same answer.
+
+    The quick pass may overdraw it, since it has to come to something, unless the budget is a hard one.
+    """
+
+    def __init__(self, steps: int = 1_000_000, *, hard: bool = False) -> None:
+        self.steps = steps
+        self.overdraft = 0 if hard else steps
+
+    def spend(self, steps: int) -> bool:
+        self.steps -= steps
+        return self.steps > 0
+
+    @property
+    def exhausted(self) -> bool:
+        return self.steps < -self.overdraft
+
+
+@dataclass(frozen=True)
+class Opening:
+    """A GPU opened for a group: what is kept, how much of that has to be asked for, and lanes for new vGPUs."""
+
+    kept: Mapping[Key, int]
+    must: Mapping[Key, int]
+    lanes: tuple[tuple[tuple[Key, ...], int], ...]
+
+    @cached_property
+    def gain(self) -> int:
+        return sum(count for _keys, count in self.lanes)
+
+    @cached_property
+    def uniform(self) -> bool:
+        """Whether all lanes take the same profiles."""
+        return len({keys for keys, _count in self.lanes}) == 1
+
+    def places(self, wanted: Container[Key]) -> int:
+        """How many new vGPUs of these profiles it could take."""
+        return sum(count for keys, count in self.lanes if any(key in wanted for key in keys))
+
+
+@dataclass
+class Kind:
+    """GPUs that do not differ for any need. `as_is` counts per GPU what serves needs untouched, `must` the part of it
+    that has to be asked for, or else the GPU is touched to remove it. A `sunk` GPU is touched in any case, and
+    `committed` ones are open for a group from the start. `rank` orders kinds by preference."""
+
+    size: int
+    as_is: Mapping[Key, int]
+    must: Mapping[Key, int]
+    openings: Mapping[Group, Opening]
+    rank: tuple[int, ...] = ()
+    sunk: bool = False
+    committed: Group | None = None
+
+
+@dataclass
+class Row:
+    """Needs that are alike: so many of a profile, on any GPU of these kinds."""
+
+    key: Key
+    group: Group
+    count: int
+    kinds: frozenset[int]
+
+
+@dataclass
+class Outcome:
+    """`opened` counts GPUs by kind and group. `proven` tells that no better outcome exists."""
+
+    opened: dict[tuple[int, Group], int]
+    state: State
+    fits: bool
+    proven: bool
+
+
+Choice = tuple[int, Group]
+
+
+@dataclass
+class Lanes:
+    """The numbers of a kind's lanes in the transport."""
+
+    must: dict[Key, int] = field(default_factory=dict)
+    spare: dict[Key, int] = field(default_factory=dict)
+    kept_must: dict[Group, dict[Key, int]] = field(default_factory=dict)
+    kept: dict[Group, dict[Key, int]] = field(default_factory=dict)
+    new: dict[Group, list[int]] = field(default_factory=dict)
+
+
+class State:
+    """How many GPUs of each kind are open for what, and who goes where."""
+
+    def __init__(self, rows: list[Row], kinds: list[Kind]) -> None:
+        self.rows = rows
+        self.kinds = kinds
+        self.transport = Transport(row.count for row in rows)
+        self.untouched = [kind.size for kind in kinds]
+        self.opened: dict[Choice, int] = {}
+        self.lanes = [self._lanes(index) for index in range(len(kinds))]
+        self.transport.close(self._ranks())
+        for index, kind in enumerate(kinds):
+            if kind.committed:
+                self.open((index, kind.committed), kind.size)
+            else:
+                self._resize(index)
+
+    def copy(self) -> State:
+        twin = State.__new__(State)
+        twin.rows = self.rows
+        twin.kinds = self.kinds
+        twin.transport = self.transport.copy()
+        twin.untouched = list(self.untouched)
+        twin.opened = dict(self.opened)
+        twin.lanes = self.lanes
+        return twin
+
+    @property
+    def cost(self) -> int:
+        return sum(
+            count
+            for (index, group), count in self.opened.items()
+            if not self.kinds[index].sunk and self.kinds[index].committed != group
+        )
+
+    @property
+    def done(self) -> bool:
+        return self.transport.complete and not self.transport.unfilled()
+
+    def open(self, choice: Choice, count: int) -> None:
+        index, group = choice
+        self.untouched[index] -= count
+        total = self.opened.get(choice, 0) + count
+        self.opened[choice] = total
+        if not total:
+            del self.opened[choice]
+        self._resize(index)
+        opening = self.kinds[index].openings[group]
+        lanes = self.lanes[index]
+        transport = self.transport
+        for key, lane in lanes.kept_must[group].items():
+            transport.set_capacity(lane, total * opening.must[key])
+        for key, lane in lanes.kept[group].items():
+            transport.set_capacity(lane, total * (opening.kept[key] - opening.must.get(key, 0)))
+        for (_keys, places), lane in zip(opening.lanes, lanes.new[group], strict=True):
+            transport.set_capacity(lane, total * places)
+
+    def _resize(self, index: int) -> None:
+        kind, lanes, left = self.kinds[index], self.lanes[index], self.untouched[index]
+        for key, lane in lanes.must.items():
+            self.transport.set_capacity(lane, left * kind.must[key])
+        for key, lane in lanes.spare.items():
+            self.transport.set_capacity(lane, left * (kind.as_is[key] - kind.must.get(key, 0)))
+
+    def _lanes(self, index: int) -> Lanes:
+        kind, transport, lanes = self.kinds[index], self.transport, Lanes()
+        rows = [(number, row) for number, row in enumerate(self.rows) if index in row.kinds]
+
+        def needs(keys: Iterable[Key]) -> list[int]:
+            wanted = set(keys)
+            return [number for number, row in rows if row.key in wanted]
+
+        for key, count in kind.must.items():
+            if count:
+                lanes.must[key] = transport.add_lane(needs([key]), compulsory=True)
+        for key, count in kind.as_is.items():
+            if count > kind.must.get(key, 0):
+                lanes.spare[key] = transport.add_lane(needs([key]))
+        for group, opening in kind.openings.items():
+            lanes.kept_must[group] = {
+                key: transport.add_lane(needs([key]), compulsory=True) for key, count in opening.must.items() if count
+            }
+            lanes.kept[group] = {
+                key: transport.add_lane(needs([key]))
+                for key, count in opening.kept.items()
+                if count > opening.must.get(key, 0)
+            }
+            lanes.new[group] = [transport.add_lane(needs(keys)) for keys, _count in opening.lanes]
+        return lanes
+
+    def _ranks(self) -> list[int]:
+        """What has to be used comes first, then what is there, what is free, and what is had by removing others."""
+        ranks = [0] * len(self.transport.capacity)
+        for lanes in self.lanes:
+            for lane in lanes.spare.values():
+                ranks[lane] = 1
+            for kept in lanes.kept.values():
+                for lane in kept.values():
+                    ranks[lane] = 2
+            for new in lanes.new.values():
+                for number, lane in enumerate(new):
+                    ranks[lane] = 3 if number == 0 else 4
+        return ranks
+
+
+class Search:
+    """One run: the state it began from, the best outcome so far, and how much work is left."""
+
+    def __init__(self, rows: list[Row], kinds: list[Kind], budget: Budget) -> None:
+        self.rows = rows
+        self.kinds = kinds
+        self.budget = budget
+        self.start = State(rows, kinds)
+        self.start.transport.settle()
+        self.openable: list[dict[int, Group]] = [
+            {
+                index: row.group
+                for index in sorted(row.kinds)
+                if (opening := kinds[index].openings.get(row.group))
+                and any(count and row.key in keys for keys, count in opening.lanes)
+            }
+            for row in rows
+        ]
+        self.best: State | None = None
+        self.closest = self.start
+        self.hopeless: set[Group] = set()
+        self.wanted_by: list[set[Group]] = [set() for _kind in kinds]
+        for need, missing in enumerate(self.start.transport.missing):
+            if missing:
+                for index, group in self.openable[need].items():
+                    self.wanted_by[index].add(group)
+
+    def run(self) -> Outcome:
+        outcome = self.find()
+        if outcome.state is not self.start:
+            outcome.state.transport.start_over()
+            outcome.state.transport.settle()
+        return outcome
+
+    def find(self) -> Outcome:
+        if self.start.done:
+            return Outcome(self.start.opened, self.start, fits=True, proven=True)
+        least = self.least_cost(self.start, frozenset())
+        if least is None:
+            # What can be placed is placed even so, the hopeless last: reasons are told against that.
+            self.dive(self.start.copy(), contended_last=True)
+            return Outcome(self.closest.opened, self.closest, fits=False, proven=True)
+        for contended_last in (False, True):
+            state = self.start.copy()
+            if self.dive(state, contended_last=contended_last):
+                self.keep(self.trimmed(state, least))
+            if self.best and self.best.cost <= least:
+                return Outcome(self.best.opened, self.best, fits=True, proven=True)
+        exhausted = self.is_small() and self.descend(self.start, frozenset(), least)
+        if self.best:
+            return Outcome(self.best.opened, self.best, fits=True, proven=exhausted)
+        return Outcome(self.closest.opened, self.closest, fits=False, proven=exhausted)
+
+    def keep(self, state: State) -> None:
+        if self.best is None or state.cost < self.best.cost:
+            self.best = state
+
+    def is_small(self) -> bool:
+        openable = sum(self.kinds[index].size for index in {index for found in self.openable for index in found})
+        return openable <= DEEPEST
+
+    def spend(self, state: State) -> bool:
+        steps = state.transport.work + len(state.transport.capacity)
+        state.transport.work = 0
+        return self.budget.spend(steps)
+
+    def choices(self, state: State, needs: set[int], banned: frozenset[Choice]) -> dict[Choice, int]:
+        """What could be opened to help these needs, with the number of places each GPU would give them."""
+        found: dict[Choice, int] = {}
+        wanted = {self.rows[need].key for need in needs}
+        for need in needs:
+            state.transport.work += len(self.openable[need])
+            for index, group in self.openable[need].items():
+                choice = (index, group)
+                if choice not in found and state.untouched[index] and choice not in banned:
+                    opening = self.kinds[index].openings[group]
+                    found[choice] = opening.gain if opening.uniform else opening.places(wanted)
+        return found
+
+    def least_cost(self, state: State, banned: frozenset[Choice]) -> int | None:
+        """At least so many more GPUs have to be touched, or None if no number would do."""
+        by_group: dict[Group, list[int]] = {}
+        for need, missing in enumerate(state.transport.missing):
+            if missing:
+                by_group.setdefault(self.rows[need].group, []).append(need)
+        total, possible = 0, True
+        for needs in by_group.values():
+            missing = sum(state.transport.missing[need] for need in needs)
+            gains = self.choices(state, state.transport.competing_with(needs), banned)
+            for index, group in gains:
+                if self.kinds[index].sunk:
+                    missing -= gains[index, group] * state.untouched[index]
+            for (index, _group), gain in sorted(gains.items(), key=lambda item: -item[1]):
+                if missing <= 0 or self.kinds[index].sunk:
+                    continue
+                count = min(state.untouched[index], -(-missing // gain))
+                missing -= count * gain
+                total += count
+            if missing > 0:
+                self.hopeless.add(self.rows[needs[0]].group)
+                possible = False
+        # A GPU is opened once, so no more can be opened than there are.
+        if not possible or total > sum(
+            left for left, kind in zip(state.untouched, self.kinds, strict=True) if kind.openings
+        ):
+            return None
+        if not by_group and state.transport.unfilled():
+            return 1
+        return total
+
+    def wanting(self, state: State) -> int | None:
+        """The need to help next: the one with the fewest ways to be helped."""
+        missing = [need for need, count in enumerate(state.transport.missing) if count]
+        hopeless = self.hopeless
+        return min(
+            missing, key=lambda need: (self.rows[need].group in hopeless, len(self.openable[need]), need), default=None
+        )
+
+    def ranked(self, gains: dict[Choice, int], missing: int, *, contended_last: bool) -> list[tuple[Choice, int]]:
+        """Choices by merit: touched anyway, then one that suffices with the least to spare, then the largest."""
+
+        def merit(item: tuple[Choice, int]) -> tuple[int, ...]:
+            (index, group), gain = item
+            kind = self.kinds[index]
+            rivals = len(self.wanted_by[index] - {group})
+            lost = sum(kind.as_is.values()) - sum(kind.openings[group].kept.values())
+            suffices = gain >= missing
+            size = gain if suffices else -gain
+            contention = (rivals, lost) if contended_last else (0, 0)
+            rank = kind.rank if suffices else ()
+            return (not kind.sunk, *contention, not suffices, *rank, size, lost, rivals, *kind.rank, index)
+
+        # Tuples of different length never meet: those that suffice are told apart by an earlier field.
+        return sorted(gains.items(), key=merit)
+
+    def dive(self, state: State, *, contended_last: bool) -> bool:
+        """Open what seems best until everything is placed. Quick, and not always right."""
+        transport = state.transport
+        while not state.done:
+            self.spend(state)
+            if self.budget.exhausted:
+                break
+            need = self.wanting(state)
+            if need is None:
+                if not self.release_unasked(state):
+                    break
+                continue
+            gains = self.choices(state, {need}, frozenset())
+            if not gains:
+                gains = self.choices(state, transport.competing_with([need]), frozenset())
+            if not gains:
+                break
+            missing = transport.missing[need]
+            for choice, gain in self.ranked(gains, missing, contended_last=contended_last):
+                # As many as are filled for certain; which one suffices for the rest is looked at afresh.
+                count = min(state.untouched[choice[0]], max(missing // gain, 1))
+                state.open(choice, count)
+                missing -= count * gain
+                if missing < gain:
+                    break
+            transport.settle()
+        if sum(transport.missing) < sum(self.closest.transport.missing):
+            self.closest = state
+        return state.done
+
+    def release_unasked(self, state: State) -> bool:
+        """Touch the GPUs that have vGPUs which nobody asked for. True if there was one to touch."""
+        unfilled = set(state.transport.unfilled())
+        released = False
+        for index, group in self.releasing(state, unfilled, frozenset()):
+            short = 0
+            for key, lane in state.lanes[index].must.items():
+                if lane in unfilled:
+                    left = state.transport.capacity[lane] - state.transport.used[lane]
+                    short = max(short, -(-left // self.kinds[index].must[key]))
+            if short:
+                state.open((index, group), min(short, state.untouched[index]))
+                released = True
+        state.transport.settle()
+        return released
+
+    def releasing(self, state: State, lanes: set[int], banned: frozenset[Choice]) -> list[Choice]:
+        """What could be opened so that these lanes need not be filled any more."""
+        return [
+            (index, group)
+            for index, kind in enumerate(self.kinds)
+            if state.untouched[index] and not lanes.isdisjoint(state.lanes[index].must.values())
+            for group in kind.openings
+            if (index, group) not in banned
+        ]
+
+    def trimmed(self, state: State, least: int) -> State:
+        """Close again what turned out not to be needed."""
+        for choice in reversed(list(state.opened)):
+            while state.opened.get(choice) and self.kinds[choice[0]].committed != choice[1]:
+                if state.cost <= least or not self.spend(state):
+                    return state
+                trial = state.copy()
+                trial.open(choice, -1)
+                trial.transport.settle()
+                if not trial.done:
+                    break
+                state = trial
+        return state
+
+    def descend(self, state: State, banned: frozenset[Choice], least: int) -> bool:
+        """Try all that could be better than the best. True if nothing was left out."""
+        if state.done:
+            self.keep(state)
+            return True
+        if not self.spend(state):
+            return False
+        more = self.least_cost(state, banned)
+        if more is None or (self.best and state.cost + more >= self.best.cost):
+            return True
+        need = self.wanting(state)
+        if need is not None:
+            gains = self.choices(state, state.transport.competing_with([need]), banned)
+            missing = state.transport.missing[need]
+            choices = [choice for choice, _gain in self.ranked(gains, missing, contended_last=True)]
+        else:
+            lane = state.transport.unfilled()[0]
+            choices = self.releasing(state, state.transport.starving_with(lane), banned)
+        for number, choice in enumerate(choices):
+            child = state.copy()
+            child.open(choice, 1)
+            child.transport.settle()
+            if not self.descend(child, banned.union(choices[:number]), least):
+                return False
+            if self.best and self.best.cost <= least:
+                return True
+        return True

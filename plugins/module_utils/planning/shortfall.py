@@ -1,0 +1,225 @@
+# Copyright: (c) 2026, The vgpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Why demands do not fit: which rule on which GPU, who holds what, and the nearest change with which they would."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ansible_collections.vgpu.fleet.plugins.module_utils.errors import FleetError, listing
+from ansible_collections.vgpu.fleet.plugins.module_utils.planning.capacity import Obstacle, group_of
+from ansible_collections.vgpu.fleet.plugins.module_utils.planning.demand import Policy
+from ansible_collections.vgpu.fleet.plugins.module_utils.planning.layout import Layout, Missing
+from ansible_collections.vgpu.fleet.plugins.module_utils.planning.problem import Problem
+
+# Enough to act on; a fleet of thousands would give thousands of reasons.
+GPUS_NAMED = 8
+RELEASES_TRIED = 12
+DEMANDS_LOWERED = 3
+
+
+@dataclass(frozen=True)
+class Reason:
+    """A rule, and the GPUs on which it stands in the way: how many, and the first of them by name."""
+
+    rule: str
+    detail: str
+    gpus: tuple[str, ...]
+    gpu_count: int
+    holders: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        more = self.gpu_count - 3
+        return ", ".join(self.gpus[:3]) + (f" and {more} more" if more > 0 else "") + f": {self.detail}"
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "rule": self.rule,
+            "detail": self.detail,
+            "gpus": list(self.gpus),
+            "gpu_count": self.gpu_count,
+            "holders": list(self.holders),
+        }
+
+
+@dataclass(frozen=True)
+class Shortfall:
+    """How much of a demand is missing, where, and why. `demand` is its position in what was asked."""
+
+    demand: int
+    profile: str
+    asked: int
+    missing: int
+    scope: str
+    reasons: tuple[Reason, ...]
+
+    def __str__(self) -> str:
+        if not self.asked:
+            return "; ".join(map(str, self.reasons)) + "."
+        where = f" on {self.scope}" if self.scope else ""
+        why = "; ".join(map(str, self.reasons[:4])) or "other demands take the room"
+        return f"{self.missing} of {self.asked} {self.profile} do not fit{where} ({why})."
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "demand": self.demand,
+            "profile": self.profile,
+            "asked": self.asked,
+            "missing": self.missing,
+            "scope": self.scope,
+            "reasons": [reason.as_dict() for reason in self.reasons],
+        }
+
+
+@dataclass(frozen=True)
+class Change:
+    """Something that would make the demands fit: it was tried on the record, not guessed."""
+
+    change: str
+    text: str
+    details: Mapping[str, Any]
+
+    def as_dict(self) -> dict[str, Any]:
+        return {"change": self.change, "text": self.text, **self.details}
+
+
+class DoesNotFit(FleetError):
+    code = "does_not_fit"
+
+    def __init__(self, shortfalls: Iterable[Shortfall], changes: Iterable[Change], *, proven: bool = True) -> None:
+        self.shortfalls = tuple(shortfalls)
+        self.changes = tuple(changes)
+        self.proven = proven
+        said = " ".join(map(str, self.shortfalls[:5]))
+        more = len(self.shortfalls) - 5
+        if more > 0:
+            said += f" The same goes for {more} more."
+        if not proven:
+            said += " The fleet is too intricate to try every layout, so one that fits may exist."
+        would = " or ".join(change.text for change in self.changes)
+        super().__init__(said, hint=f"It would fit with {would}." if would else "No single change would make it fit.")
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            **super().as_dict(),
+            "proven": self.proven,
+            "shortfalls": [one.as_dict() for one in self.shortfalls],
+            "changes": [one.as_dict() for one in self.changes],
+        }
+
+
+def explain(problem: Problem, layout: Layout) -> DoesNotFit:
+    """The error for a layout that does not meet its demands."""
+    shortfalls = [_shortfall(problem, layout, missing) for missing in layout.missing]
+    shortfalls += _unasked(problem, layout)
+    return DoesNotFit(shortfalls, _changes(problem, shortfalls), proven=layout.proven)
+
+
+def _shortfall(problem: Problem, layout: Layout, missing: Missing) -> Shortfall:
+    need = missing.need
+    by_reason: dict[tuple[str, str], tuple[list[str], list[str]]] = {}
+    for index in sorted(need.gpus):
+        obstacle = _obstacle(problem, layout, missing, index)
+        gpus, holders = by_reason.setdefault((obstacle.rule, obstacle.detail), ([], []))
+        gpus.append(problem.sites[index].gpu.name)
+        holders += [holder.path for holder in obstacle.holders if holder.path not in holders]
+    reasons = tuple(
+        Reason(rule, detail, tuple(gpus[:GPUS_NAMED]), len(gpus), tuple(holders))
+        for (rule, detail), (gpus, holders) in by_reason.items()
+    )
+    return Shortfall(need.demand, need.profile.name, need.count, missing.count, need.scope, reasons)
+
+
+def _obstacle(problem: Problem, layout: Layout, missing: Missing, index: int) -> Obstacle:
+    key = missing.need.profile.key
+    room = problem.planning.room(index, group_of(key), problem.means)
+    if isinstance(room, Obstacle):
+        return room
+    if not any(key in keys for keys, _count in room.lanes):
+        return Obstacle("not_offered", "the driver does not offer it there")
+    target = layout.targets.get(index)
+    planned = {} if target is None else {problem.names[key]: count for key, count in target.assigned.items() if count}
+    has = ", ".join(f"{count} x {name}" for name, count in sorted(planned.items()))
+    return Obstacle("taken", f"this plan fills it with {has}" if has else "its room goes to other demands")
+
+
+def _unasked(problem: Problem, layout: Layout) -> Iterator[Shortfall]:
+    for index in layout.unasked:
+        site = problem.sites[index]
+        for slot, _key in site.held:
+            profile = slot.profile or slot.wanted or ""
+            holders = tuple(holder.path for holder in slot.holders)
+            detail = f"{slot.name} is held by {listing(map(str, slot.holders))}, and nobody asked for it"
+            reason = Reason("in_use", detail, (site.gpu.name,), 1, holders)
+            yield Shortfall(-1, profile, 0, 0, f"GPU {site.gpu.name}", (reason,))
+
+
+def _changes(problem: Problem, shortfalls: list[Shortfall]) -> list[Change]:
+    """What would help, the mildest first."""
+    found = list(_allowing(problem))
+    found += _lowering(problem, shortfalls)
+    if not any(change.change in ("enable_sriov", "reprofile") for change in found):
+        found += _detaching(problem, shortfalls)
+    return found
+
+
+def _allowing(problem: Problem) -> Iterator[Change]:
+    policy = problem.policy
+    switched = replace(policy, enable_sriov=True)
+    options: list[tuple[tuple[str, ...], Policy]] = []
+    if not policy.enable_sriov:
+        options.append((("enable_sriov",), switched))
+    if not policy.reprofile and not policy.exclusive:
+        options.append((("reprofile",), replace(policy, reprofile=True)))
+        if not policy.enable_sriov:
+            options.append((("enable_sriov", "reprofile"), replace(switched, reprofile=True)))
+    found = False
+    for names, allowed in options:
+        if (len(names) == 1 or not found) and problem.under(allowed).fits:
+            found = True
+            text = " and ".join(f"{name}: true" for name in names)
+            yield Change(names[-1], text, {"options": dict.fromkeys(names, True)})
+
+
+def _lowering(problem: Problem, shortfalls: list[Shortfall]) -> Iterator[Change]:
+    missing: dict[int, int] = {}
+    for shortfall in shortfalls:
+        if shortfall.demand >= 0:
+            missing[shortfall.demand] = max(shortfall.missing, missing.get(shortfall.demand, 0))
+    for number in sorted(missing, key=lambda number: (-missing[number], number))[:DEMANDS_LOWERED]:
+        low = _most(problem, number, missing[number])
+        if low > 0 or (low == 0 and len(problem.demands) > 1):
+            profile = problem.demands[number].profile
+            text = f"count: {low} for {profile}" if low else f"no {profile}"
+            yield Change("count", text, {"demand": number, "profile": profile, "count": low})
+
+
+def _most(problem: Problem, number: int, missing: int) -> int:
+    """The highest count of one demand that fits beside the others: seldom far from what could be placed of it."""
+    low, high = -1, problem.demands[number].count
+    guess = high - missing
+    while high - low > 1:
+        if problem.with_count(number, guess).fits:
+            low = guess
+        else:
+            high = guess
+        guess = low + 1 if low == high - missing else (low + high) // 2
+    return low
+
+
+def _detaching(problem: Problem, shortfalls: list[Shortfall]) -> Iterator[Change]:
+    """The fewest VMs that one GPU would have to be rid of."""
+    sets = {reason.holders for shortfall in shortfalls for reason in shortfall.reasons if reason.holders}
+    policy = problem.policy
+    allowed = policy if policy.exclusive else replace(policy, reprofile=True)
+    for vms in sorted(sets, key=lambda vms: (len(vms), vms))[:RELEASES_TRIED]:
+        if problem.without_vms(vms).under(allowed).fits:
+            text = f"the vGPUs of {listing(vms)} detached"
+            if not (policy.reprofile or policy.exclusive):
+                text += " and reprofile: true"
+            yield Change("detach", text, {"vms": list(vms), "reprofile": allowed.reprofile})
+            return

@@ -1,0 +1,143 @@
+# Copyright: (c) 2026, The vgpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Evens out a layout: new vGPUs move from full GPUs to emptier ones, as far as their needs allow.
+
+It starts from a layout that fits and only makes moves that keep it fitting, so spreading never asks for more than
+consolidating does.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+
+from ansible_collections.vgpu.fleet.plugins.module_utils.planning.capacity import Means, Room, Site, group_of
+from ansible_collections.vgpu.fleet.plugins.module_utils.planning.layout import Layout, Planning
+from ansible_collections.vgpu.fleet.plugins.module_utils.planning.steps import Target
+from ansible_collections.vgpu.fleet.plugins.module_utils.profile import Key
+
+
+def spread(planning: Planning, layout: Layout) -> None:
+    """Even the layout out, one move for each need in turn so that none takes all the empty GPUs."""
+    board = _Board(planning, layout)
+    moving = [_Mover(board, key, gpus, layout.placed[key, gpus]) for key, gpus in sorted(layout.placed, key=_order)]
+    while moving:
+        moving = [mover for mover in moving if mover.move()]
+
+
+def _order(placed: tuple[Key, frozenset[int]]) -> tuple[Key, list[int]]:
+    return (placed[0], sorted(placed[1]))
+
+
+class _Board:
+    """How full each GPU is, and what it could still take without losing anything."""
+
+    def __init__(self, planning: Planning, layout: Layout) -> None:
+        self.planning = planning
+        self.layout = layout
+        self.seats = _seats(planning.sites)
+        self._adds = {index: self._added(index) for index in layout.targets}
+
+    def load(self, index: int) -> int:
+        """How many vGPUs the GPU will have."""
+        site, target = self.planning.sites[index], self.layout.targets.get(index)
+        if target and target.exclusive:
+            return sum(target.assigned.values())
+        staying = site.held_counts if target and target.evict and not _same_size(site, target) else site.counts
+        return sum(staying.values()) + sum(self._adds.get(index, Counter()).values())
+
+    def added(self, index: int, key: Key) -> int:
+        return self._adds[index][key] if index in self._adds else 0
+
+    def free(self, index: int, key: Key) -> int:
+        group = group_of(key)
+        target = self.layout.targets.get(index)
+        if target and target.group not in (None, group):
+            return 0
+        room = self.planning.room(index, group, Means())
+        if not isinstance(room, Room):
+            return 0
+        places = max((count for keys, count in room.lanes if key in keys), default=0)
+        return places - sum(self._adds.get(index, Counter()).values())
+
+    def move(self, key: Key, giver: int, taker: int) -> None:
+        targets = self.layout.targets
+        if taker not in targets:
+            # What is there already may serve other needs, so the vGPU is one more.
+            targets[taker] = Target(Counter(self.planning.sites[taker].counts))
+        target = targets[taker]
+        if target.group is None:
+            target.group = group_of(key)
+            room = self.planning.room(taker, target.group, Means())
+            target.places = sum(count for _keys, count in room.lanes) if isinstance(room, Room) else 0
+        targets[giver].assigned[key] -= 1
+        target.assigned[key] += 1
+        for index in (giver, taker):
+            self._adds[index] = self._added(index)
+
+    def _added(self, index: int) -> Counter[Key]:
+        counts = self.planning.sites[index].counts
+        return Counter({key: max(0, count - counts[key]) for key, count in self.layout.targets[index].assigned.items()})
+
+
+class _Mover:
+    """The new vGPUs of one need, who has them, and who could take some."""
+
+    def __init__(self, board: _Board, key: Key, gpus: frozenset[int], placed: Counter[int]) -> None:
+        self.board = board
+        self.key = key
+        self.placed = placed
+        self.takers = [(board.load(index), board.seats[index], index) for index in gpus if board.free(index, key) > 0]
+        self.givers = [(-board.load(index), -index) for index in placed]
+        heapq.heapify(self.takers)
+        heapq.heapify(self.givers)
+
+    def move(self) -> bool:
+        """Make the move that evens out most. False when none is left."""
+        taker, giver = self._taker(), self._giver()
+        if taker is None or giver is None or self.board.load(giver) - self.board.load(taker) < 2:
+            return False
+        self.board.move(self.key, giver, taker)
+        self.placed[giver] -= 1
+        self.placed[taker] += 1
+        for index in (giver, taker):
+            load = self.board.load(index)
+            heapq.heappush(self.takers, (load, self.board.seats[index], index))
+            heapq.heappush(self.givers, (-load, -index))
+        return True
+
+    def _taker(self) -> int | None:
+        while self.takers:
+            load, seat, index = heapq.heappop(self.takers)
+            if self.board.free(index, self.key) > 0:
+                if load == self.board.load(index):
+                    return index
+                heapq.heappush(self.takers, (self.board.load(index), seat, index))
+        return None
+
+    def _giver(self) -> int | None:
+        while self.givers:
+            load, index = heapq.heappop(self.givers)
+            index = -index
+            if self.placed[index] and self.board.added(index, self.key):
+                if -load == self.board.load(index):
+                    return index
+                heapq.heappush(self.givers, (-self.board.load(index), -index))
+        return None
+
+
+def _same_size(site: Site, target: Target) -> bool:
+    return all(group_of(key) == target.group for key in site.loose)
+
+
+def _seats(sites: Sequence[Site]) -> list[tuple[int, int]]:
+    """The first GPU of every node comes before the second of any."""
+    on_node: dict[str, int] = defaultdict(int)
+    seats: list[tuple[int, int]] = []
+    for index, site in enumerate(sites):
+        seats.append((on_node[site.gpu.node], index))
+        on_node[site.gpu.node] += 1
+    return seats

@@ -1,0 +1,188 @@
+# Copyright: (c) 2026, The vgpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""From what a GPU should have to the steps that get it there, and from steps to the fleet as it will be."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ansible_collections.vgpu.fleet.plugins.module_utils.fleet import Fleet, Gpu, Slot
+from ansible_collections.vgpu.fleet.plugins.module_utils.planning.capacity import Group, Site, group_of
+from ansible_collections.vgpu.fleet.plugins.module_utils.profile import Key, parse_or_none
+
+SHARE = "share"
+DISABLE = "disable"
+ENABLE = "enable"
+
+
+@dataclass(frozen=True)
+class Step:
+    """One change. Steps on one GPU are done in order, those on different GPUs side by side.
+
+    `slot` is None where the slot only comes to exist when SR-IOV is switched on.
+    """
+
+    action: str
+    node: str
+    gpu: str
+    slot: str | None = None
+    before: str | None = None
+    after: str | None = None
+
+    def __str__(self) -> str:
+        if self.action == SHARE:
+            return f"switch SR-IOV on for GPU {self.gpu}"
+        where = f"{self.slot or 'a new vGPU'} of GPU {self.gpu}"
+        return f"enable {self.after} on {where}" if self.action == ENABLE else f"disable {self.before} on {where}"
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "action": self.action,
+            "node": self.node,
+            "gpu": self.gpu,
+            "slot": self.slot,
+            "before": self.before,
+            "after": self.after,
+        }
+
+
+@dataclass
+class Target:
+    """What a GPU is to have at least (or, if exclusive, exactly). `places` bounds what may be there beside the held."""
+
+    assigned: Counter[Key]
+    group: Group | None = None
+    evict: bool = False
+    exclusive: bool = False
+    places: int = 0
+
+
+def steps_to(site: Site, target: Target, names: Mapping[Key, str]) -> list[Step]:
+    """The steps on one GPU: switch it on, remove what has to go, then create."""
+    keep = _kept(site, target)
+    adds = Counter(
+        {
+            key: count - site.held_counts[key] - len(keep.get(key, ()))
+            for key, count in target.assigned.items()
+            if count > site.held_counts[key] + len(keep.get(key, ()))
+        }
+    )
+    if not adds and not target.exclusive:
+        return []
+    repaired = _repaired((slot for slot, _key in site.astray), adds) if target.evict else {}
+    astray = [slot for slot, key in site.astray if _may_stay(target, slot, key) and slot.name not in repaired]
+    _drop_surplus(site, target, keep, astray, sum(adds.values()))
+    staying = {slot.name for slot in astray}.union(slot.name for slots in keep.values() for slot in slots)
+    unheld = [slot for slots in site.loose.values() for slot in slots] + [slot for slot, _key in site.astray]
+    removed = sorted((slot for slot in unheld if slot.name not in staying), key=lambda slot: (slot.address, slot.name))
+    gpu = site.gpu
+    steps: list[Step] = []
+    if not gpu.sharing and adds:
+        steps.append(Step(SHARE, gpu.node, gpu.name))
+    steps += [Step(DISABLE, gpu.node, gpu.name, slot.name, before=slot.profile or slot.wanted) for slot in removed]
+    return steps + _enabling(site, adds, repaired, removed, names)
+
+
+def _kept(site: Site, target: Target) -> dict[Key, list[Slot]]:
+    """vGPUs that nobody holds and that can stay."""
+    kept: dict[Key, list[Slot]] = {}
+    for key, slots in site.loose.items():
+        if target.exclusive:
+            wanted = max(0, target.assigned[key] - site.held_counts[key])
+            # What works already is the last to go.
+            kept[key] = sorted(slots, key=lambda slot: (not slot.allocatable, slot.address, slot.name))[:wanted]
+        elif not target.evict or target.group is None or group_of(key) == target.group:
+            kept[key] = list(slots)
+    return kept
+
+
+def _may_stay(target: Target, slot: Slot, key: Key | None) -> bool:
+    if target.exclusive:
+        return False
+    if not target.evict or target.group is None:
+        return True
+    return not slot.profile if key is None else group_of(key) == target.group
+
+
+def _repaired(astray: Iterable[Slot], adds: Counter[Key]) -> dict[str, tuple[Slot, Key]]:
+    """Slots that were asked to be what is needed now, and are something else: the first to be set right."""
+    left = Counter(adds)
+    chosen: dict[str, tuple[Slot, Key]] = {}
+    for slot in astray:
+        parsed = parse_or_none(slot.wanted)
+        if parsed and left[parsed.key]:
+            left[parsed.key] -= 1
+            chosen[slot.name] = (slot, parsed.key)
+    return chosen
+
+
+def _drop_surplus(site: Site, target: Target, keep: dict[Key, list[Slot]], astray: list[Slot], adding: int) -> None:
+    """Take away as much as the new ones need room for: first what is astray, then what nobody asked for."""
+    if not target.evict or target.exclusive:
+        return
+    excess = sum(map(len, keep.values())) + len(astray) + adding - target.places
+    while excess > 0 and astray:
+        astray.pop()
+        excess -= 1
+    for key in sorted(keep, key=lambda key: (target.assigned[key] > 0, key)):
+        slots = keep[key]
+        while excess > 0 and len(slots) > max(0, target.assigned[key] - site.held_counts[key]):
+            slots.pop()
+            excess -= 1
+
+
+def _enabling(
+    site: Site,
+    adds: Counter[Key],
+    repaired: Mapping[str, tuple[Slot, Key]],
+    removed: list[Slot],
+    names: Mapping[Key, str],
+) -> list[Step]:
+    gpu = site.gpu
+    left = Counter(adds)
+    chosen: list[tuple[str | None, Key]] = []
+    for slot, key in repaired.values():
+        chosen.append((slot.name, key))
+        left[key] -= 1
+    # A slot that was just disabled is the last choice: a node may not count it again (facts 3.5).
+    fresh = sorted(site.empty, key=lambda slot: (bool(slot.holders), slot.offered == (), slot.address, slot.name))
+    spare = fresh + [slot for slot in removed if slot.name not in repaired]
+    for key in sorted(left):
+        for _number in range(left[key]):
+            if gpu.sharing:
+                chosen.append((spare.pop(0).name, key))
+            else:
+                chosen.append((None, key))
+    return [Step(ENABLE, gpu.node, gpu.name, slot, after=names[key]) for slot, key in chosen]
+
+
+def after_steps(fleet: Fleet, steps: Iterable[Step]) -> Fleet:
+    """The fleet once the steps are done, as a check-mode run predicts it."""
+    by_gpu: dict[str, list[Step]] = {}
+    for step in steps:
+        by_gpu.setdefault(step.gpu, []).append(step)
+    if not by_gpu:
+        return fleet
+    nodes = tuple(
+        replace(node, gpus=tuple(_after(gpu, by_gpu[gpu.name]) if gpu.name in by_gpu else gpu for gpu in node.gpus))
+        for node in fleet.nodes
+    )
+    return replace(fleet, nodes=nodes)
+
+
+def _after(gpu: Gpu, steps: list[Step]) -> Gpu:
+    slots = {slot.name: slot for slot in gpu.ordered_slots}
+    sharing = gpu.sharing
+    for number, step in enumerate(steps):
+        if step.action == SHARE:
+            sharing = True
+            continue
+        name = step.slot or f"{gpu.name} new {number}"
+        slot = slots.get(name, Slot(name))
+        slots[name] = replace(slot, profile=step.after, wanted=step.after, allocatable=bool(step.after), offered=None)
+    return replace(gpu, sharing=sharing, slots=tuple(slots.values()))
