@@ -1,0 +1,264 @@
+# Copyright: (c) 2026, The vgpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Where the API server is and who we are there, from module options, a kubeconfig file or the pod we run in."""
+
+from __future__ import annotations
+
+import base64
+import os
+import ssl
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, cast
+
+from ansible_collections.vgpu.fleet.plugins.module_utils.errors import FleetError
+
+SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+
+
+class BadConnection(FleetError):
+    code = "bad_connection"
+
+
+@dataclass(frozen=True)
+class Access:
+    """Everything needed to talk to one API server. Secrets are kept out of its printed form."""
+
+    host: str
+    token: str | None = field(default=None, repr=False)
+    basic: tuple[str, str] | None = field(default=None, repr=False)
+    client_cert: str | None = None
+    client_key: str | None = None
+    client_cert_data: bytes | None = field(default=None, repr=False)
+    client_key_data: bytes | None = field(default=None, repr=False)
+    ca_cert: str | None = None
+    ca_data: bytes | None = field(default=None, repr=False)
+    verify: bool = True
+    server_name: str | None = None
+    proxy: str | None = None
+    no_proxy: str | None = None
+    proxy_headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    impersonate_user: str | None = None
+    impersonate_groups: tuple[str, ...] = ()
+
+    def headers(self) -> dict[str, str]:
+        found: dict[str, str] = {}
+        if self.token:
+            found["Authorization"] = f"Bearer {self.token}"
+        elif self.basic:
+            pair = base64.b64encode(":".join(self.basic).encode()).decode()
+            found["Authorization"] = f"Basic {pair}"
+        if self.impersonate_user:
+            found["Impersonate-User"] = self.impersonate_user
+        return found
+
+    def tls(self) -> ssl.SSLContext:
+        try:
+            if self.verify:
+                # Without an authority of its own the system's are read, which takes a moment.
+                context = ssl.create_default_context(
+                    cafile=self.ca_cert, cadata=self.ca_data.decode() if self.ca_data else None
+                )
+            else:
+                context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+                context.check_hostname = False
+                context.verify_mode = ssl.CERT_NONE
+            with self._client_files() as files:
+                if files:
+                    context.load_cert_chain(*files)
+        except (OSError, ssl.SSLError, ValueError) as error:
+            raise BadConnection(
+                f"The certificates for {self.host} cannot be used: {error}.",
+                hint="Check ca_cert, client_cert and client_key, or the kubeconfig they come from.",
+            ) from error
+        return context
+
+    @contextmanager
+    def _client_files(self) -> Iterator[tuple[str, str] | None]:
+        """The ssl module reads key pairs from files only."""
+        if self.client_cert and self.client_key:
+            yield self.client_cert, self.client_key
+        elif self.client_cert_data and self.client_key_data:
+            with tempfile.TemporaryDirectory(prefix="vgpu-fleet-") as folder:
+                cert, key = os.path.join(folder, "cert"), os.path.join(folder, "key")
+                Path(cert).write_bytes(self.client_cert_data)
+                Path(key).write_bytes(self.client_key_data)
+                yield cert, key
+        else:
+            yield None
+
+
+def from_options(params: Mapping[str, Any]) -> Access:
+    access = _base(params)
+    given: dict[str, Any] = {
+        "host": params.get("host"),
+        "token": params.get("api_key"),
+        "client_cert": params.get("client_cert"),
+        "client_key": params.get("client_key"),
+        "ca_cert": params.get("ca_cert"),
+        "verify": params.get("validate_certs"),
+        "proxy": params.get("proxy"),
+        "no_proxy": params.get("no_proxy"),
+        "proxy_headers": {name: text for name, text in (params.get("proxy_headers") or {}).items() if text} or None,
+        "impersonate_user": params.get("impersonate_user"),
+        "impersonate_groups": tuple(params.get("impersonate_groups") or ()) or None,
+    }
+    access = replace(access, **{name: value for name, value in given.items() if value is not None})
+    if params.get("username") and params.get("password"):
+        access = replace(access, basic=(params["username"], params["password"]))
+    if not access.host.startswith(("https://", "http://")):
+        raise BadConnection(
+            f"{access.host!r} is not the address of an API server.", hint="Write it as https://name:6443."
+        )
+    return access
+
+
+def _base(params: Mapping[str, Any]) -> Access:
+    """The same order of precedence as in kubernetes.core."""
+    if params.get("host") and _complete(params):
+        return Access(host=params["host"])
+    if isinstance(params.get("kubeconfig"), Mapping):
+        return _from_content(params["kubeconfig"], params, "the option kubeconfig", Path())
+    if params.get("kubeconfig"):
+        return _from_file(Path(str(params["kubeconfig"])).expanduser(), params)
+    if params.get("host") and not params.get("context"):
+        return Access(host=params["host"])
+    if (
+        not params.get("context")
+        and (SERVICE_ACCOUNT / "token").is_file()
+        and os.environ.get("KUBERNETES_SERVICE_HOST")
+    ):
+        return _from_pod()
+    paths = [path for path in os.environ.get("KUBECONFIG", "").split(os.pathsep) if path]
+    if len(paths) > 1:
+        return _from_library(None, params)
+    path = Path(paths[0] if paths else "~/.kube/config").expanduser()
+    if not path.is_file():
+        raise BadConnection(
+            "No cluster to connect to: there is neither a kubeconfig nor a host.",
+            hint="Set kubeconfig or K8S_AUTH_KUBECONFIG, or host and api_key or K8S_AUTH_HOST and K8S_AUTH_API_KEY.",
+        )
+    return _from_file(path, params)
+
+
+def _complete(params: Mapping[str, Any]) -> bool:
+    """Whether the options say who we are without any file."""
+    pairs = (("username", "password"), ("client_cert", "client_key"))
+    return bool(params.get("api_key")) or any(params.get(one) and params.get(other) for one, other in pairs)
+
+
+def _from_pod() -> Access:
+    port = os.environ.get("KUBERNETES_SERVICE_PORT", "443")
+    return Access(
+        host=f"https://{os.environ['KUBERNETES_SERVICE_HOST']}:{port}",
+        token=(SERVICE_ACCOUNT / "token").read_text().strip(),
+        ca_cert=str(SERVICE_ACCOUNT / "ca.crt"),
+    )
+
+
+def _from_file(path: Path, params: Mapping[str, Any]) -> Access:
+    import yaml
+
+    try:
+        # The C loader of libyaml, where there is one: the other takes longer than the request that follows.
+        content = yaml.load(path.read_text(), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    except OSError as error:
+        raise BadConnection(f"The kubeconfig {path} cannot be read: {error.strerror}.") from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise BadConnection(f"The kubeconfig {path} is not valid YAML.") from error
+    return _from_content(content, params, f"the kubeconfig {path}", path)
+
+
+def _from_content(content: Any, params: Mapping[str, Any], origin: str, path: Path) -> Access:
+    if not isinstance(content, Mapping):
+        raise BadConnection(f"There is no configuration in {origin}.")
+    chosen_name = params.get("context") or content.get("current-context")
+    chosen = _named(content, "contexts", "context", chosen_name, origin)
+    cluster = _named(content, "clusters", "cluster", chosen.get("cluster"), origin)
+    user = _named(content, "users", "user", chosen["user"], origin) if chosen.get("user") else {}
+    if "server" not in cluster:
+        raise BadConnection(f"The cluster {chosen.get('cluster')} in {origin} has no server.")
+    if "exec" in user or "auth-provider" in user:
+        # Credentials that a program hands out are the library's business; it costs a second to import.
+        return _from_library(content if path == Path() else path, params)
+    folder = path.parent
+
+    def file(section: Mapping[str, Any], key: str) -> str | None:
+        return str(folder / section[key]) if section.get(key) else None
+
+    def data(section: Mapping[str, Any], key: str) -> bytes | None:
+        try:
+            return base64.b64decode(section[f"{key}-data"], validate=True) if section.get(f"{key}-data") else None
+        except ValueError as error:
+            raise BadConnection(f"{key}-data in {origin} is not base64.") from error
+
+    token = user.get("token")
+    if not token and user.get("tokenFile"):
+        try:
+            token = Path(folder / user["tokenFile"]).read_text().strip()
+        except OSError as error:
+            raise BadConnection(f"The tokenFile in {origin} cannot be read: {error.strerror}.") from error
+    return Access(
+        host=cluster["server"],
+        token=token,
+        basic=(user["username"], user["password"]) if user.get("username") and user.get("password") else None,
+        client_cert=file(user, "client-certificate"),
+        client_key=file(user, "client-key"),
+        client_cert_data=data(user, "client-certificate"),
+        client_key_data=data(user, "client-key"),
+        ca_cert=file(cluster, "certificate-authority"),
+        ca_data=data(cluster, "certificate-authority"),
+        verify=not cluster.get("insecure-skip-tls-verify", False),
+        server_name=cluster.get("tls-server-name"),
+        proxy=cluster.get("proxy-url"),
+    )
+
+
+def _named(content: Mapping[str, Any], section: str, key: str, name: Any, origin: str) -> Mapping[str, Any]:
+    entries = {entry.get("name"): entry.get(key) or {} for entry in content.get(section) or []}
+    if name not in entries:
+        known = ", ".join(sorted(str(one) for one in entries)) or "none"
+        raise BadConnection(f"There is no {key} {name!r} in {origin}.", hint=f"It has: {known}.")
+    found: Mapping[str, Any] = entries[name]
+    return found
+
+
+def _from_library(source: Path | Mapping[str, Any] | None, params: Mapping[str, Any]) -> Access:
+    context, persist = params.get("context"), params.get("persist_config")
+    try:
+        from kubernetes import client, config
+    except ImportError as error:
+        raise BadConnection(
+            "This kubeconfig needs the Python package kubernetes, which is not installed here.",
+            hint="Install it: pip install kubernetes.",
+        ) from error
+    loaded, loader = client.Configuration(), cast("Any", config)
+    try:
+        if isinstance(source, Mapping):
+            loader.load_kube_config_from_dict(dict(source), context=context, client_configuration=loaded)
+        else:
+            file = str(source) if source else None
+            loader.load_kube_config(
+                config_file=file,
+                context=context,
+                client_configuration=loaded,
+                persist_config=True if persist is None else persist,
+            )
+    except config.ConfigException as error:
+        raise BadConnection(f"The kubeconfig cannot be used: {error}.") from error
+    token = loaded.get_api_key_with_prefix("authorization") or loaded.get_api_key_with_prefix("BearerToken")
+    return Access(
+        host=loaded.host,
+        token=token.removeprefix("Bearer ") if token else None,
+        client_cert=loaded.cert_file,
+        client_key=loaded.key_file,
+        ca_cert=loaded.ssl_ca_cert,
+        verify=bool(loaded.verify_ssl),
+        server_name=getattr(loaded, "tls_server_name", None),
+        proxy=loaded.proxy,
+    )

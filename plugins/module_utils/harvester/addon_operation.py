@@ -1,0 +1,371 @@
+# Copyright: (c) 2026, The vgpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""An addon switched on or off, or given other values, until Harvester is done with it and its pods are ready."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from ansible_collections.vgpu.fleet.plugins.module_utils.errors import FleetError, listing, nearest
+from ansible_collections.vgpu.fleet.plugins.module_utils.harvester import addons, resources as r
+from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.addons import Addon, AddonFailed, AddonPlan
+from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.api import (
+    ApiServer,
+    Conflict,
+    Denied,
+    Json,
+    NotFound,
+)
+from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.observation import Observation
+from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.snapshot import Listing, allocation, requested
+from ansible_collections.vgpu.fleet.plugins.module_utils.profile import parse_or_none
+
+IN_PROGRESS = "existing operation is in progress"
+CANNOT_DISABLE = "addon cannot be disabled as"
+DRIVER_PODS = "app=nvidia-driver-daemonset"
+BARE_METAL_LABEL = "harvesterhci.io/gpu-baremetal-workloads"
+CUSTOM_DRIVER_ANNOTATION = "sriovgpu.harvesterhci.io/custom-driver"
+SKIP_CHECK = {
+    r.PCIDEVICES_ADDON: "harvesterhci.io/skipPCIDevicesControllerAddonWebhookCheck",
+    r.DRIVER_ADDON: "harvesterhci.io/skipNvidiaDriverToolkitAddonWebhookCheck",
+}
+PAUSE = 0.5
+# Nodes are scanned every 30 s, and when the controller starts.
+SCAN_SECONDS = 45.0
+
+
+class AddonNotFound(FleetError):
+    code = "addon_not_found"
+
+
+class AddonInUse(FleetError):
+    code = "addon_in_use"
+
+
+class AddonTimeout(FleetError):
+    code = "timeout"
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What a task asks for."""
+
+    name: str
+    namespace: str
+    enabled: bool
+    values: Mapping[str, Any]
+
+
+@dataclass
+class Outcome:
+    plan: AddonPlan
+    addon: Addon
+    warnings: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Reading:
+    """The lists that an operation looks at. Which ones are read depends on the addon, not on what is found."""
+
+    addons: Listing
+    daemon_sets: Listing
+    nodes: Listing
+    gpus: Listing
+    vms: Listing
+    vgpus: Listing
+
+    def addon(self, wish: Wish) -> Addon:
+        item = self.addons.items.get(f"{wish.namespace}/{wish.name}")
+        if item is None:
+            names = [one["metadata"]["name"] for one in self.addons.items.values()]
+            alike = nearest(wish.name, names, limit=1)
+            raise AddonNotFound(
+                f"There is no addon {wish.name} in namespace {wish.namespace}.",
+                hint=f"Did you mean {alike[0]}?" if alike else f"Addons there: {listing(names, limit=20)}.",
+            )
+        return Addon.of(item)
+
+    def is_enabled(self, namespace: str, name: str) -> bool:
+        item = self.addons.items.get(f"{namespace}/{name}")
+        return item is not None and Addon.of(item).enabled
+
+    def driver_nodes(self) -> list[str]:
+        """Nodes that are to run the driver: they have a GPU that can be shared, whether labelled yet or not."""
+        with_gpus = {gpu["spec"].get("nodeName") for gpu in self.gpus.items.values()}
+        found = []
+        for name, node in self.nodes.items.items():
+            labels = node["metadata"].get("labels") or {}
+            if labels.get(BARE_METAL_LABEL) == "true":
+                continue
+            if name in with_gpus or labels.get(r.DRIVER_NEEDED_LABEL) == "true":
+                found.append(name)
+        return sorted(found)
+
+    def users(self, addon: str) -> list[str]:
+        """VMs that need what the addon provides, running or not."""
+        return sorted(key for key, vm in self.vms.items.items() if self._needs(vm, addon))
+
+    def _needs(self, vm: Json, addon: str) -> bool:
+        wanted = requested(vm)
+        if addon == r.PCIDEVICES_ADDON:
+            return bool(wanted)
+        noted = {device for devices in allocation(vm).values() for device in devices}
+        names = noted | {name for name, _resource in wanted}
+        return not names.isdisjoint(self.vgpus.items) or any(parse_or_none(resource) for _name, resource in wanted)
+
+
+class AddonOperation:
+    def __init__(self, api: ApiServer, wish: Wish, *, wait: bool, seconds: float) -> None:
+        self._api = api
+        self._wish = wish
+        self._wait = wait
+        self._seconds = seconds
+        self._addons_path = f"/apis/harvesterhci.io/v1beta1/namespaces/{wish.namespace}/addons"
+        self._daemon_sets_path = f"/apis/apps/v1/namespaces/{wish.namespace}/daemonsets"
+        self._path = f"{self._addons_path}/{wish.name}"
+        self._key = f"{wish.namespace}/{wish.name}"
+
+    def run(self, *, check_mode: bool) -> Outcome:
+        reading = self._read()
+        addon = reading.addon(self._wish)
+        planned = self._plan(addon)
+        if planned.changed:
+            self._guard(reading, planned)
+        if check_mode:
+            if planned.changed:
+                self._rehearse(planned)
+            return Outcome(planned, planned.after, self._warnings_after(reading))
+        watched = {self._addons_path: reading.addons}
+        if self._wish.name in SKIP_CHECK:
+            watched[self._daemon_sets_path] = reading.daemon_sets
+        if planned.changed or (self._wait and not self._is_done(addon, reading.daemon_sets.items, reading)):
+            with Observation(self._api, watched, seconds=self._seconds) as seen:
+                planned, revision = self._write(planned, seen)
+                if self._wait:
+                    reading = self._with_gpus(planned, reading, seen)
+                    self._await(revision, reading, seen)
+                addon = self._seen(seen)
+        return Outcome(planned, addon, self._warnings_after(reading))
+
+    # Reading and deciding
+    def _read(self) -> Reading:
+        ours = self._wish.name in SKIP_CHECK
+        paths = {
+            "addons": self._addons_path,
+            "daemon_sets": self._daemon_sets_path if ours else None,
+            "nodes": r.NODES if self._wish.name == r.DRIVER_ADDON else None,
+            "gpus": r.GPUS if self._wish.name == r.DRIVER_ADDON else None,
+            "vms": r.VMS if ours and not self._wish.enabled else None,
+            "vgpus": r.VGPUS if ours and not self._wish.enabled else None,
+        }
+        return Reading(
+            **dict(zip(paths, self._api.together([self._lister(path) for path in paths.values()]), strict=True))
+        )
+
+    def _lister(self, path: str | None) -> Callable[[], Listing]:
+        def read() -> Listing:
+            if path is None:
+                return Listing()
+            try:
+                return Listing.of(self._api.get(path))
+            except NotFound:
+                # Not defined before the addon has run once.
+                return Listing()
+
+        return read
+
+    def _plan(self, addon: Addon) -> AddonPlan:
+        return addons.plan(addon, enabled=self._wish.enabled, values=self._wish.values)
+
+    def _guard(self, reading: Reading, planned: AddonPlan) -> None:
+        before, after = planned.before, planned.after
+        if after.is_driver and after.enabled and not self._has_own_drivers(reading):
+            addons.check_location(str(after.values.get(addons.DRIVER_LOCATION) or ""))
+        skipped = before.annotations.get(SKIP_CHECK.get(before.name, "")) == "true"
+        if before.enabled and not after.enabled and before.name in SKIP_CHECK and not skipped:
+            users = reading.users(before.name)
+            if users:
+                raise _in_use(before.name, listing(users))
+
+    @staticmethod
+    def _has_own_drivers(reading: Reading) -> bool:
+        """A node may be told by annotation where its driver is; if all are, the addon's location is never used."""
+        nodes = [reading.nodes.items[name] for name in reading.driver_nodes()]
+        return bool(nodes) and all(
+            (node["metadata"].get("annotations") or {}).get(CUSTOM_DRIVER_ANNOTATION) for node in nodes
+        )
+
+    def _warnings_after(self, reading: Reading) -> list[str]:
+        if self._wish.name != r.DRIVER_ADDON or not self._wish.enabled or reading.driver_nodes():
+            return []
+        if not reading.is_enabled(self._wish.namespace, r.PCIDEVICES_ADDON):
+            return [f"The driver runs nowhere before the addon {r.PCIDEVICES_ADDON} is enabled and has found GPUs."]
+        return ["No node has a GPU that can be shared, so the driver runs nowhere yet."]
+
+    def _rehearse(self, planned: AddonPlan) -> None:
+        """The webhooks look at a dry run as at a real one; only for an operation under way a real run would wait."""
+        try:
+            self._api.patch(self._path, planned.patch, dry_run=True)
+        except Denied as error:
+            if IN_PROGRESS not in error.message:
+                raise _translated(error, planned.before) from error
+
+    # Applying
+    def _write(self, planned: AddonPlan, seen: Observation) -> tuple[AddonPlan, str]:
+        """The plan that was carried out, and the addon's revision right after it, if more of them will follow."""
+        while planned.changed:
+            if not seen.until(lambda: not self._seen(seen).in_progress):
+                raise AddonTimeout(
+                    f"Another operation on addon {self._wish.name} has not ended within {self._seconds:.0f} s"
+                    f" ({self._seen(seen).status}).",
+                    hint=f"See the Helm job helm-install-{self._wish.name} in {self._wish.namespace}.",
+                )
+            planned = self._plan(self._seen(seen))
+            if not planned.changed:
+                break
+            try:
+                written = self._api.patch(self._path, planned.patch)
+                seen.put(self._addons_path, written)
+                # Nothing follows from other values of an addon that is off.
+                follows = planned.before.enabled or planned.after.enabled
+                return planned, Addon.of(written).revision if follows else ""
+            except Conflict:
+                seen.put(self._addons_path, self._api.get(self._path))
+            except Denied as error:
+                if IN_PROGRESS not in error.message or not seen.seconds_left:
+                    raise _translated(error, planned.before) from error
+                time.sleep(PAUSE)
+        return planned, ""
+
+    def _seen(self, seen: Observation) -> Addon:
+        item = seen.get(self._addons_path, self._key)
+        if item is None:
+            raise AddonNotFound(f"The addon {self._wish.name} was deleted meanwhile.")
+        return Addon.of(item)
+
+    # Waiting
+    def _with_gpus(self, planned: AddonPlan, reading: Reading, seen: Observation) -> Reading:
+        """GPUs are found some seconds after the addon that looks for them was enabled, maybe a moment ago."""
+        if not (planned.changed and planned.after.is_driver and planned.after.enabled):
+            return reading
+        until = time.monotonic() + min(SCAN_SECONDS, seen.seconds_left)
+        while not reading.driver_nodes() and reading.is_enabled(self._wish.namespace, r.PCIDEVICES_ADDON):
+            if time.monotonic() > until:
+                break
+            time.sleep(PAUSE)
+            reading = replace(reading, gpus=self._lister(r.GPUS)())
+        return reading
+
+    def _await(self, written: str, reading: Reading, seen: Observation) -> None:
+        def over() -> bool:
+            addon = self._seen(seen)
+            # An update of values starts from the very state that it ends in: something has to have happened since.
+            if addon.revision == written:
+                return False
+            daemon_sets = seen.items(self._daemon_sets_path) if addon.name in SKIP_CHECK else {}
+            return addon.stuck or self._is_done(addon, daemon_sets, reading)
+
+        done = seen.until(over)
+        addon = self._seen(seen)
+        if addon.stuck:
+            raise AddonFailed(addon)
+        if not done:
+            raise self._too_late(addon, reading)
+        if addon.enabled and addon.name == r.PCIDEVICES_ADDON:
+            self._await_definitions(seen)
+
+    def _is_done(self, addon: Addon, daemon_sets: Mapping[str, Json], reading: Reading) -> bool:
+        if not addon.settled:
+            return False
+        if not addon.enabled or addon.name not in SKIP_CHECK:
+            return True
+        if not addon.is_driver:
+            return _rolled_out(daemon_sets.get(f"{addon.namespace}/{addon.workload}"), at_least=1)
+        nodes = reading.driver_nodes()
+        return not nodes or _rolled_out(daemon_sets.get(f"{addon.namespace}/{addon.workload}"), at_least=len(nodes))
+
+    def _await_definitions(self, seen: Observation) -> None:
+        """The controllers define the device resources when they start; before that all other modules would fail."""
+        while self._api.get_or_none(r.GPUS) is None:
+            if not seen.seconds_left:
+                raise AddonTimeout(
+                    f"The pods of addon {self._wish.name} are ready, but the device resources are not defined.",
+                    hint="See the logs of the pods harvester-pcidevices-controller in harvester-system.",
+                )
+            time.sleep(PAUSE)
+
+    def _too_late(self, addon: Addon, reading: Reading) -> AddonTimeout:
+        if not addon.settled:
+            return AddonTimeout(
+                f"Addon {addon.name} is still {addon.status or 'without a status'} after {self._seconds:.0f} s.",
+                hint=f"See the Helm job helm-install-{addon.name} in {addon.namespace}, or give it a longer"
+                " wait_timeout.",
+            )
+        if not addon.is_driver:
+            return AddonTimeout(
+                f"Addon {addon.name} is deployed, but its pods are not ready after {self._seconds:.0f} s.",
+                hint=f"See the DaemonSet {addon.workload} in {addon.namespace}.",
+            )
+        troubles = self._driver_troubles(reading.driver_nodes())
+        return AddonTimeout(
+            f"Addon {addon.name} is deployed, but the driver is not ready after {self._seconds:.0f} s: "
+            + "; ".join(f"{node}: {trouble}" for node, trouble in sorted(troubles.items()))
+            + ".",
+            hint="The driver is fetched from driver_location and built on each node: check that the nodes reach it and"
+            " that it builds for their kernel, or give it a longer wait_timeout.",
+        )
+
+    def _driver_troubles(self, nodes: list[str]) -> dict[str, str]:
+        pods = self._api.get(r.SYSTEM_PODS, labelSelector=DRIVER_PODS).get("items") or []
+        troubles = dict.fromkeys(nodes, "no driver pod")
+        for pod in pods:
+            node = pod["spec"].get("nodeName", "")
+            if _is_ready(pod):
+                troubles.pop(node, None)
+            elif node in troubles:
+                troubles[node] = _pod_trouble(pod)
+        return troubles or {"all nodes": "the pods are being replaced"}
+
+
+def _rolled_out(daemon_set: Json | None, *, at_least: int) -> bool:
+    """All pods are ready, and of the newest kind."""
+    if daemon_set is None:
+        return False
+    status = daemon_set.get("status") or {}
+    if int(status.get("observedGeneration") or 0) < int(daemon_set["metadata"].get("generation") or 0):
+        return False
+    desired = int(status.get("desiredNumberScheduled") or 0)
+    ready = min(int(status.get("numberReady") or 0), int(status.get("updatedNumberScheduled") or 0))
+    return desired >= at_least and ready >= desired
+
+
+def _is_ready(pod: Json) -> bool:
+    conditions = (pod.get("status") or {}).get("conditions") or []
+    return any(one.get("type") == "Ready" and one.get("status") == "True" for one in conditions)
+
+
+def _pod_trouble(pod: Json) -> str:
+    for container in (pod.get("status") or {}).get("containerStatuses") or []:
+        waiting = (container.get("state") or {}).get("waiting")
+        if waiting:
+            return ": ".join(filter(None, (waiting.get("reason"), waiting.get("message"))))
+    return "the pod is not ready, so the driver is still being built or has failed to"
+
+
+def _in_use(addon: str, users: str) -> AddonInUse:
+    what = "vGPUs" if addon == r.DRIVER_ADDON else "passed-through devices or vGPUs"
+    return AddonInUse(
+        f"Addon {addon} cannot be disabled: these VMs have {what}: {users}.",
+        hint="Detach them first: vgpu.fleet.harvester_vgpu_vm with state absent takes vGPUs out of a VM.",
+    )
+
+
+def _translated(error: Denied, addon: Addon) -> FleetError:
+    if CANNOT_DISABLE in error.message:
+        return _in_use(addon.name, error.message.rsplit(": ", 1)[-1].rstrip("."))
+    return error

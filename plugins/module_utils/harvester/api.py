@@ -1,0 +1,268 @@
+# Copyright: (c) 2026, The vgpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Requests to the API server as raw JSON on fixed paths, and its errors in our words."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+from urllib.parse import urlencode, urlsplit
+
+from ansible_collections.vgpu.fleet.plugins.module_utils.errors import FleetError
+from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.access import Access, BadConnection
+
+Json = dict[str, Any]
+
+MERGE_PATCH = "application/merge-patch+json"
+# Several writes at a time are plenty: the controllers behind the API handle five requests a second.
+CONNECTIONS = 8
+RETRIES = 5
+DENIAL = "denied the request"
+
+
+class ApiError(FleetError):
+    """An answer of the API server that is not a success."""
+
+    code = "api_error"
+
+    def __init__(self, message: str, *, status: int, reason: str = "", hint: str = "") -> None:
+        super().__init__(message, hint=hint)
+        self.status = status
+        self.reason = reason
+
+
+class NotFound(ApiError):
+    code = "not_found"
+
+
+class Conflict(ApiError):
+    code = "conflict"
+
+
+class Denied(ApiError):
+    """A webhook said no. It arrives as HTTP 500, and asking again does not help (facts, section 4)."""
+
+    code = "denied"
+
+    @property
+    def text(self) -> str:
+        """What the webhook said, without the frame around it."""
+        return self.message.split(": ", 1)[-1].rstrip(".")
+
+
+class Forbidden(ApiError):
+    code = "forbidden"
+
+
+class Unauthorized(ApiError):
+    code = "unauthorized"
+
+
+class ApiServer:
+    def __init__(self, access: Access) -> None:
+        import urllib3
+
+        self._access = access
+        self._transport_errors = urllib3.exceptions.HTTPError
+        self._turns = threading.BoundedSemaphore(CONNECTIONS)
+        self._reached = False
+        settings: dict[str, Any] = {
+            "maxsize": CONNECTIONS,
+            "headers": _headers(access),
+            "retries": False,
+        }
+        if access.host.startswith("https://"):
+            settings["ssl_context"] = access.tls()
+            if access.server_name:
+                settings["server_hostname"] = access.server_name
+            if not access.verify:
+                settings["assert_hostname"] = False
+                settings["cert_reqs"] = "CERT_NONE"
+                urllib3.disable_warnings(urllib3.exceptions.InsecureRequestWarning)
+        if access.proxy and not _bypasses_proxy(access):
+            given: dict[str, Any] = dict(access.proxy_headers)
+            proxy_headers = urllib3.make_headers(**given)
+            self._pool: Any = urllib3.ProxyManager(access.proxy, proxy_headers=proxy_headers, **settings)
+        else:
+            self._pool = urllib3.PoolManager(**settings)
+        self._base = access.host.rstrip("/")
+
+    def get(self, path: str, **query: str) -> Json:
+        return self._request("GET", path, query=query)
+
+    def get_or_none(self, path: str) -> Json | None:
+        try:
+            return self.get(path)
+        except NotFound:
+            return None
+
+    def patch(self, path: str, body: Any, *, dry_run: bool = False, content_type: str = MERGE_PATCH) -> Json:
+        query = {"dryRun": "All"} if dry_run else {}
+        return self._request("PATCH", path, query=query, body=body, content_type=content_type)
+
+    def put(self, path: str, body: Any) -> Json:
+        return self._request("PUT", path, body=body)
+
+    def together(self, calls: list[Callable[[], Any]]) -> list[Any]:
+        """Run calls side by side; the first error is raised once all have ended."""
+        if len(calls) == 1:
+            return [calls[0]()]
+        with ThreadPoolExecutor(max_workers=CONNECTIONS) as pool:
+            futures = [pool.submit(call) for call in calls]
+        return [future.result() for future in futures]
+
+    def watch(self, path: str, revision: str, seconds: float) -> Iterator[Json]:
+        """Events since a revision, for so many seconds at the longest."""
+        query = {
+            "watch": "1",
+            "resourceVersion": revision,
+            "allowWatchBookmarks": "true",
+            "timeoutSeconds": str(max(1, int(seconds))),
+        }
+        answer = self._send("GET", path, query, None, "", stream=True, timeout=seconds + 10)
+        try:
+            if answer.status >= 400:
+                raise _error(answer.status, answer.data, "watch", path)
+            pending = b""
+            for chunk in answer.stream(amt=None if getattr(answer, "chunked", True) else 65536, decode_content=True):
+                pending += chunk
+                *lines, pending = pending.split(b"\n")
+                for line in lines:
+                    if line.strip():
+                        yield json.loads(line)
+        finally:
+            answer.close()
+
+    def _request(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Mapping[str, str] | None = None,
+        body: Any = None,
+        content_type: str = "application/json",
+    ) -> Json:
+        for attempt in range(RETRIES + 1):
+            try:
+                with self._turns:
+                    answer = self._send(method, path, query or {}, body, content_type, stream=False, timeout=60)
+            except BadConnection:
+                # Once it has answered, it may be restarting. What we send can be sent twice.
+                if not self._reached or method == "POST" or attempt == RETRIES:
+                    raise
+                time.sleep(_backoff(attempt))
+                continue
+            self._reached = True
+            if answer.status < 400:
+                return json.loads(answer.data) if answer.data else {}
+            # Only what says of itself that it was not carried out is sent again.
+            if answer.status in (429, 503) and attempt < RETRIES:
+                time.sleep(_pause(answer, attempt))
+                continue
+            raise _error(answer.status, answer.data, _verb(method, path), path)
+        raise AssertionError("unreachable")
+
+    def _send(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, str],
+        body: Any,
+        content_type: str,
+        *,
+        stream: bool,
+        timeout: float,
+    ) -> Any:
+        url = f"{self._base}{path}" + (f"?{urlencode(query)}" if query else "")
+        headers = self._pool.headers.copy()
+        if body is not None:
+            headers["Content-Type"] = content_type
+        try:
+            return self._pool.request(
+                method,
+                url,
+                body=None if body is None else json.dumps(body).encode(),
+                headers=headers,
+                preload_content=not stream,
+                timeout=timeout,
+            )
+        except self._transport_errors as error:
+            raise BadConnection(
+                f"The API server at {self._base} cannot be reached: {_cause(error)}.",
+                hint="Check host, proxy and certificates.",
+            ) from error
+
+
+def _cause(error: BaseException) -> str:
+    cause: BaseException = getattr(error, "reason", None) or error
+    return str(cause).rsplit("): ", 1)[-1].rstrip(".")
+
+
+def _headers(access: Access) -> Any:
+    # Older versions do not export it at the top.
+    from urllib3._collections import HTTPHeaderDict
+
+    headers = HTTPHeaderDict({"Accept": "application/json", "User-Agent": "vgpu.fleet", **access.headers()})
+    for group in access.impersonate_groups:
+        # One header each: with a comma it would be one group of that name.
+        headers.add("Impersonate-Group", group)
+    return headers
+
+
+def _pause(answer: Any, attempt: int) -> float:
+    try:
+        return min(float(answer.headers.get("Retry-After", "")), 10.0)
+    except ValueError:
+        return _backoff(attempt)
+
+
+def _backoff(attempt: int) -> float:
+    return min(0.2 * 2.0**attempt, 5.0)
+
+
+def _bypasses_proxy(access: Access) -> bool:
+    host = urlsplit(access.host).hostname or ""
+    patterns = [one.strip().lstrip(".") for one in (access.no_proxy or "").split(",") if one.strip()]
+    return any(pattern in ("*", host) or host.endswith(f".{pattern}") for pattern in patterns)
+
+
+def _verb(method: str, path: str) -> str:
+    return {"GET": "read", "PATCH": "patch", "PUT": "update", "POST": "create", "DELETE": "delete"}.get(method, method)
+
+
+def _error(status: int, data: bytes, verb: str, path: str) -> FleetError:
+    try:
+        answer = json.loads(data)
+    except ValueError:
+        answer = {}
+    message = str(answer.get("message") or data[:200].decode(errors="replace") or "no message").strip()
+    reason = str(answer.get("reason") or "")
+    what = path.split("?", maxsplit=1)[0]
+    if status == 401:
+        return Unauthorized(
+            "The API server does not accept the credentials.",
+            status=status,
+            reason=reason,
+            hint="The token or certificate is wrong or has expired.",
+        )
+    if status == 403 and DENIAL not in message:
+        return Forbidden(
+            f"Not allowed to {verb} {what}: {message}.",
+            status=status,
+            reason=reason,
+            hint="The ClusterRole that the modules need is in docs/permissions.md.",
+        )
+    if DENIAL in message:
+        return Denied(f"The cluster refused to {verb} {what}: {denial_text(message)}", status=status, reason=reason)
+    kind = {404: NotFound, 409: Conflict}.get(status, ApiError)
+    return kind(f"Could not {verb} {what}: {message} (HTTP {status}).", status=status, reason=reason)
+
+
+def denial_text(message: str) -> str:
+    return message.split(DENIAL, 1)[-1].lstrip(": ").strip()

@@ -1,0 +1,89 @@
+# Copyright: (c) 2026, The vgpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Harvester's two eras, and which one a cluster is of (facts, sections 0 and 13.1)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from ansible_collections.vgpu.fleet.plugins.module_utils.errors import FleetError
+from ansible_collections.vgpu.fleet.plugins.module_utils.profile import resource_name
+
+_VERSION = re.compile(r"v?(\d+)\.(\d+)(?:\.(\d+))?")
+
+
+class UnknownVersion(FleetError):
+    code = "unknown_version"
+
+
+@dataclass(frozen=True)
+class Era:
+    """What a version does in its own way. The patch level only matters around 1.5.1."""
+
+    version: tuple[int, int, int]
+
+    @property
+    def vendor_vfio(self) -> bool:
+        return self.version >= (1, 8, 0)
+
+    @property
+    def upper_case_resources(self) -> bool:
+        return self.version < (1, 5, 1)
+
+    @property
+    def has_mig(self) -> bool:
+        return self.version >= (1, 7, 0)
+
+    @property
+    def keeps_stale_notes(self) -> bool:
+        """Up to 1.8 a stopped VM keeps its allocation note when devices are taken out of it."""
+        return self.version < (1, 9, 0)
+
+    @property
+    def name(self) -> str:
+        return "vendor_vfio" if self.vendor_vfio else "mdev"
+
+    def resource(self, type_name: str) -> str:
+        return resource_name(type_name, upper_case=self.upper_case_resources)
+
+    def __str__(self) -> str:
+        return ".".join(map(str, self.version[:2]))
+
+
+def parse(text: str) -> Era | None:
+    """From a version such as v1.8.0, 1.7, or v1.8-5bb68f7d-head."""
+    found = _VERSION.match(text.strip())
+    if found is None:
+        return None
+    patch = found[3]
+    # A release line without a patch level is taken for its latest: 1.5 means the behaviour from 1.5.1 on.
+    return Era((int(found[1]), int(found[2]), int(patch) if patch is not None else 99))
+
+
+def chosen(text: str) -> Era:
+    era = parse(text)
+    if era is None:
+        raise UnknownVersion(
+            f"harvester_version {text!r} is not a version.", hint="Write it as 1.7 or v1.8.1, or leave it out."
+        )
+    return era
+
+
+def detect(setting: str | None, vgpus: Iterable[dict[str, Any]]) -> Era:
+    """By the server's own word; failing that, by what the devices look like; else the present era."""
+    era = parse(setting or "")
+    if era is not None:
+        return era
+    for vgpu in vgpus:
+        status = vgpu.get("status") or {}
+        values = list((status.get("availableTypes") or {}).values())
+        if any(value.startswith("nvidia-") for value in values) or "-" in (status.get("uuid") or ""):
+            return Era((1, 7, 0))
+        if values or status.get("uuid"):
+            return Era((1, 8, 0))
+    return Era((1, 8, 0))

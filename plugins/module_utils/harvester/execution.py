@@ -1,0 +1,338 @@
+# Copyright: (c) 2026, The vgpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Steps carried out: in order on one GPU, GPUs side by side, and one wait for all of them at the end."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import groupby
+from typing import Any, TypeVar
+
+from ansible_collections.vgpu.fleet.plugins.module_utils.errors import FleetError
+from ansible_collections.vgpu.fleet.plugins.module_utils.harvester import resources as r
+from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.api import ApiServer, Denied, Json
+from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.diagnosis import Diagnosis
+from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.observation import Observation
+from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.readiness import (
+    Advertised,
+    Goal,
+    GpuShared,
+    GpuUnshared,
+    VgpuCleared,
+    VgpuConfigured,
+    VgpuOffers,
+)
+from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.snapshot import (
+    OBSERVABLE,
+    Listing,
+    Snapshot,
+    parent_of,
+)
+from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.sriov import UNSHARE
+from ansible_collections.vgpu.fleet.plugins.module_utils.planning.steps import DISABLE, ENABLE, SHARE, Step
+
+# More GPUs than this are never under way at once: each is a thread that mostly waits.
+SIDE_BY_SIDE = 256
+# The part of the time that a node has to correct a count that looks stuck.
+PATIENCE = 0.1
+NAMED = 5
+
+G = TypeVar("G", bound=Goal)
+
+
+class TimedOut(FleetError):
+    """Not everything that was asked for came about in time."""
+
+    code = "timeout"
+
+    def __init__(self, seconds: float, waiting: Sequence[tuple[Goal, str]], causes: Sequence[str]) -> None:
+        said = "; ".join(f"{_what(goal)}: {lack}" for goal, lack in waiting[:NAMED])
+        more = f"; and {len(waiting) - NAMED} more" if len(waiting) > NAMED else ""
+        hint = f"Likely causes: {'; '.join(causes)}." if causes else "Nothing was found that would explain it."
+        super().__init__(f"Not done after {seconds:g} s. {said}{more}.", hint=hint)
+        self.causes = list(causes)
+        self.waiting = [{"device": goal.device, "node": goal.node, "missing": lack} for goal, lack in waiting]
+
+    def as_dict(self) -> dict[str, Any]:
+        return {**super().as_dict(), "waiting": self.waiting, "causes": self.causes}
+
+
+class Refused(FleetError):
+    """The cluster said no after all."""
+
+    code = "refused"
+
+
+@dataclass
+class Outcome:
+    """What came of it. `done` are the steps whose requests were accepted, with the slots they fell on."""
+
+    snapshot: Snapshot
+    done: list[Step] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+
+    def steps(self, planned: Sequence[Step]) -> list[Step]:
+        """The steps in the order of the plan, which several GPUs at once do not keep."""
+        place = {gpu: number for number, gpu in enumerate(dict.fromkeys(step.gpu for step in planned))}
+        return sorted(self.done, key=lambda step: place[step.gpu])
+
+
+def requests_of(step: Step) -> tuple[str, Json]:
+    """The path and the merge patch of a step."""
+    if step.action in (SHARE, UNSHARE):
+        return f"{r.GPUS}/{step.gpu}", {"spec": {"enabled": step.action == SHARE}}
+    if step.action == ENABLE:
+        # Both in one request: the type is checked against what the device offers when it becomes enabled.
+        return f"{r.VGPUS}/{step.slot}", {"spec": {"enabled": True, "vGPUTypeName": step.after}}
+    # A type that stays behind would come back by surprise (facts 13.4).
+    return f"{r.VGPUS}/{step.slot}", {"spec": {"enabled": False, "vGPUTypeName": ""}}
+
+
+def chains(steps: Iterable[Step]) -> list[list[Step]]:
+    ordered = list(steps)
+    return [list(group) for _gpu, group in groupby(ordered, key=lambda step: step.gpu)]
+
+
+def rehearse(api: ApiServer, snapshot: Snapshot, steps: Sequence[Step]) -> None:
+    """Ask the cluster whether it would take the steps, as far as they do not depend on each other (facts 4.4.11)."""
+    possible = [step for chain in chains(steps) for step in _independent(snapshot, chain)]
+
+    def attempt(step: Step) -> Any:
+        path, body = requests_of(step)
+        try:
+            return api.patch(path, body, dry_run=True)
+        except Denied as error:
+            raise _refusal(step, error) from error
+
+    if possible:
+        api.together([partial(attempt, step) for step in possible])
+
+
+def _independent(snapshot: Snapshot, chain: list[Step]) -> Iterable[Step]:
+    changed = False
+    for step in chain:
+        vgpu = snapshot.vgpus.items.get(step.slot or "")
+        if step.action == ENABLE:
+            offered = ((vgpu or {}).get("status") or {}).get("availableTypes") or {}
+            if not changed and vgpu is not None and step.after in offered and not vgpu["spec"].get("enabled"):
+                yield step
+        else:
+            yield step
+            changed = True
+
+
+class Execution:
+    """One run of steps on a cluster."""
+
+    def __init__(self, api: ApiServer, snapshot: Snapshot, *, wait: bool, seconds: float) -> None:
+        self._api = api
+        self._snapshot = snapshot
+        self._wait = wait
+        self._seconds = seconds
+        self.outcome = Outcome(snapshot)
+
+    def run(self, steps: Sequence[Step], goals: Sequence[Goal]) -> Outcome:
+        """Carry out the steps, then wait for the goals, unless the task does not want to wait."""
+        listings = self._listings(steps, goals)
+        with Observation(self._api, listings, seconds=self._seconds) as seen:
+            try:
+                self._carry_out(chains(steps), seen)
+                if self._wait:
+                    self._reach([*self._own_goals(), *goals], seen)
+            except FleetError as error:
+                error.changed = bool(self.outcome.done)
+                raise
+            changes: dict[str, Any] = {OBSERVABLE[path]: seen.listing(path) for path in listings}
+            self.outcome.snapshot = replace(self._snapshot, **changes)
+        return self.outcome
+
+    def _listings(self, steps: Sequence[Step], goals: Sequence[Goal]) -> Mapping[str, Listing]:
+        snapshot = self._snapshot
+        listings = {r.VGPUS: snapshot.vgpus, r.NODES: snapshot.nodes}
+        if snapshot.era.vendor_vfio:
+            listings[r.CLAIMS] = snapshot.claims
+        switching = any(step.action in (SHARE, UNSHARE) for step in steps)
+        if switching or any(isinstance(goal, (GpuShared, GpuUnshared)) for goal in goals):
+            listings[r.GPUS] = snapshot.gpus
+            if snapshot.era.has_mig:
+                listings[r.MIG_CONFIGURATIONS] = snapshot.mig
+        return listings
+
+    def _carry_out(self, by_gpu: list[list[Step]], seen: Observation) -> None:
+        if not by_gpu:
+            return
+        with ThreadPoolExecutor(max_workers=min(SIDE_BY_SIDE, len(by_gpu))) as pool:
+            futures = [pool.submit(self._one_gpu, chain, seen) for chain in by_gpu]
+        errors = [error for future in futures if (error := future.exception()) is not None]
+        unknown = [error for error in errors if not isinstance(error, FleetError)]
+        for error in (*unknown, *errors):
+            raise error
+
+    def _one_gpu(self, chain: list[Step], seen: Observation) -> None:
+        turns = _Turns(self, seen, chain)
+        try:
+            for step in chain:
+                turns.take(step)
+        except FleetError as error:
+            # The others stop where they are: what is left is for the next run.
+            seen.give_up(error)
+            raise
+
+    def send(self, step: Step, seen: Observation) -> None:
+        seen.stop_if_given_up()
+        path, body = requests_of(step)
+        try:
+            answer = self._api.patch(path, body)
+        except Denied as error:
+            raise _refusal(step, error) from error
+        seen.put(r.GPUS if step.action in (SHARE, UNSHARE) else r.VGPUS, answer)
+        self.outcome.done.append(step)
+
+    def _own_goals(self) -> list[Goal]:
+        """What the last step on each vGPU was meant to bring about."""
+        last = {step.slot: step for step in self.outcome.done if step.slot}
+        return [
+            VgpuConfigured(slot, step.node, step.after, self.era)
+            if step.after
+            else VgpuCleared(slot, step.node, self.era)
+            for slot, step in last.items()
+            if slot
+        ]
+
+    def _reach(self, goals: Sequence[Goal], seen: Observation) -> None:
+        counts = [goal for goal in goals if isinstance(goal, Advertised)]
+        unmet = self._await([goal for goal in goals if not isinstance(goal, Advertised)], seen)
+        if unmet:
+            raise self.timed_out(unmet, seen)
+        short = self._await_counts(counts, seen)
+        stuck = [goal for goal in short if goal.plugin_lost_count(seen)]
+        if len(stuck) < len(short):
+            raise self.timed_out([goal for goal in short if goal not in stuck], seen)
+        for goal in stuck:
+            self.outcome.warnings.append(
+                f"Node {goal.node}: {goal.lacking(seen)} for {goal.resource}, though all are configured."
+                " Its device plugin has lost count of a vGPU that was enabled again;"
+                f" restart the {r.PCIDEVICES_DAEMONSET} pod on that node."
+            )
+
+    def _await_counts(self, goals: Sequence[Advertised], seen: Observation) -> list[Advertised]:
+        """Wait for the nodes to count everything; where a count looks stuck, not for all of the time."""
+        while True:
+            short = self._await(goals, seen, seconds=self._seconds * PATIENCE)
+            if not seen.seconds_left or all(goal.plugin_lost_count(seen) for goal in short):
+                return short
+
+    def _await(self, goals: Sequence[G], seen: Observation, *, seconds: float | None = None) -> list[G]:
+        def reached(goal: Goal) -> bool:
+            return not goal.lacking(seen)
+
+        late = seen.until_all(
+            {number: partial(reached, goal) for number, goal in enumerate(goals)},
+            {number: goal.about for number, goal in enumerate(goals)},
+            seconds=seconds,
+        )
+        return [goal for number, goal in enumerate(goals) if number in late]
+
+    def timed_out(self, goals: Sequence[Goal], seen: Observation) -> TimedOut:
+        waiting = [(goal, goal.lacking(seen)) for goal in goals]
+        gpus = {self._gpu_of(goal) for goal in goals} - {""}
+        causes = Diagnosis(self._api).causes((goal.node for goal in goals), gpus)
+        return TimedOut(self._seconds, waiting, causes)
+
+    def _gpu_of(self, goal: Goal) -> str:
+        if isinstance(goal, (GpuShared, GpuUnshared)):
+            return goal.device
+        vgpu = self._snapshot.vgpus.items.get(goal.device)
+        return parent_of(vgpu) if vgpu else ""
+
+    @property
+    def era(self) -> Any:
+        return self._snapshot.era
+
+    def fresh_slots(self, gpu: str, seen: Observation, taken: Collection[str]) -> list[str]:
+        """The vGPU devices of a GPU, in the order of their addresses, that no step has taken yet."""
+        names = ((seen.get(r.GPUS, gpu) or {}).get("status") or {}).get("vGPUDevices") or []
+        return [name for name in sorted(names) if name not in taken]
+
+
+class _Turns:
+    """The steps of one GPU, each waiting for what it needs of those before it."""
+
+    def __init__(self, execution: Execution, seen: Observation, chain: list[Step]) -> None:
+        self._execution = execution
+        self._seen = seen
+        self._taken = {step.slot for step in chain if step.slot}
+        self._cleared: list[VgpuCleared] = []
+        self._shared: list[GpuShared] = []
+
+    def take(self, step: Step) -> None:
+        era = self._execution.era
+        self._need(self._shared)
+        if step.action == SHARE:
+            self._execution.send(step, self._seen)
+            self._shared.append(GpuShared(step.gpu, step.node))
+        elif step.action == DISABLE and step.slot:
+            self._settle(step)
+            self._execution.send(step, self._seen)
+            self._cleared.append(VgpuCleared(step.slot, step.node, era))
+        elif step.action == ENABLE:
+            chosen = step if step.slot else self._placed(step)
+            self._need([VgpuOffers(chosen.slot or "", chosen.node, chosen.after or "", era)])
+            self._execution.send(chosen, self._seen)
+        elif step.action == UNSHARE:
+            # Claims that outlive their functions can hardly be removed, and their node goes on offering them (4.1).
+            self._need(self._cleared)
+            self._execution.send(step, self._seen)
+
+    def _settle(self, step: Step) -> None:
+        """Up to 1.7 a disable that comes while the type's name is missing never reaches the node (facts 4.4.2)."""
+        name = step.slot or ""
+        if self._execution.era.vendor_vfio:
+            return
+
+        def settled() -> bool:
+            status = (self._seen.get(r.VGPUS, name) or {}).get("status") or {}
+            return bool(status.get("configureVGPUTypeName")) or not status.get("vGPUStatus")
+
+        self._seen.until(settled, about=[name])
+
+    def _placed(self, step: Step) -> Step:
+        for name in self._execution.fresh_slots(step.gpu, self._seen, self._taken):
+            status = (self._seen.get(r.VGPUS, name) or {}).get("status") or {}
+            if step.after in (status.get("availableTypes") or {}):
+                self._taken.add(name)
+                return Step(step.action, step.node, step.gpu, name, step.before, step.after)
+        raise Refused(
+            f"GPU {step.gpu} offers no {step.after} although SR-IOV is on now.",
+            hint="Its board may be another than its PCI id suggests; run the task again to plan with what it offers.",
+        )
+
+    def _need(self, goals: Sequence[Goal]) -> None:
+        about = frozenset().union(*(goal.about for goal in goals))
+        if goals and not self._seen.until(lambda: not any(goal.lacking(self._seen) for goal in goals), about=about):
+            raise self._execution.timed_out([goal for goal in goals if goal.lacking(self._seen)], self._seen)
+
+
+def _refusal(step: Step, error: Denied) -> Refused:
+    device = step.slot or step.gpu
+    return Refused(f"The cluster does not let {device} be changed: {error.text}.", hint=_advice(error.text))
+
+
+def _advice(text: str) -> str:
+    if "is in use with VM" in text:
+        return "Detach it from the VM first: vgpu.fleet.harvester_vgpu_vm."
+    if "is not a valid profile" in text:
+        return "What the GPU offers has changed since it was read; run the task again."
+    return ""
+
+
+def _what(goal: Goal) -> str:
+    if isinstance(goal, Advertised):
+        return f"{goal.resource} on node {goal.node}"
+    kind = "GPU" if isinstance(goal, (GpuShared, GpuUnshared)) else "vGPU"
+    return f"{kind} {goal.device} on node {goal.node}"

@@ -1,0 +1,219 @@
+# Copyright: (c) 2026, The vgpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Lists kept up to date by one watch each, and waits for conditions on them."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Collection, Hashable, Mapping
+from types import TracebackType
+
+from ansible_collections.vgpu.fleet.plugins.module_utils.errors import FleetError
+from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.access import BadConnection
+from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.api import ApiError, ApiServer, Json, NotFound
+from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.snapshot import Listing, key_of, parent_of
+
+GONE = 410
+PAUSE = 0.5
+
+
+class _Waiter:
+    """Someone who is only woken for changes of certain objects, and told which they were."""
+
+    def __init__(self, lock: threading.RLock, names: Collection[str] | None) -> None:
+        self.names = None if names is None else frozenset(names)
+        self.changed: set[str] = set()
+        self.condition = threading.Condition(lock)
+
+    def notice(self, names: Collection[str]) -> None:
+        found = names if self.names is None else self.names.intersection(names)
+        if found:
+            self.changed.update(found)
+            self.condition.notify_all()
+
+
+class Observation:
+    """What the cluster looks like now, as far as a few resources go.
+
+    Use as a context: `with Observation(api, {r.VGPUS: snapshot.vgpus}, seconds=300) as seen:`. The time is that of all
+    waits together. Several threads may wait at once. The watches begin with the first wait that has to wait, and bring
+    everything that happened since the lists were read.
+    """
+
+    def __init__(self, api: ApiServer, listings: Mapping[str, Listing], *, seconds: float) -> None:
+        self._api = api
+        self._deadline = time.monotonic() + seconds
+        self._revisions = {path: listing.revision for path, listing in listings.items()}
+        self._items = {path: dict(listing.items) for path, listing in listings.items()}
+        self._lock = threading.RLock()
+        self._waiters: set[_Waiter] = set()
+        self._started = self._stopped = False
+        self._failure: FleetError | None = None
+
+    def __enter__(self) -> Observation:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stopped = True
+
+    @property
+    def seconds_left(self) -> float:
+        return max(0.0, self._deadline - time.monotonic())
+
+    def get(self, path: str, name: str) -> Json | None:
+        """An object as last seen; None if there is none, or if its resource is not observed."""
+        return self._items.get(path, {}).get(name)
+
+    def items(self, path: str) -> dict[str, Json]:
+        with self._lock:
+            return dict(self._items[path])
+
+    def listing(self, path: str) -> Listing:
+        with self._lock:
+            return Listing(dict(self._items[path]), self._revisions[path])
+
+    def put(self, path: str, item: Json) -> None:
+        """The answer to a write of ours, which the watch may not have brought yet."""
+        with self._lock:
+            self._keep(path, item)
+
+    def until(self, condition: Callable[[], bool], *, about: Collection[str] | None = None) -> bool:
+        """Wait for a condition on what is observed; False when the time is up.
+
+        It is looked at whenever an object changes, or only when one of those named in `about` does. A change of a vGPU
+        device is one of its GPU as well.
+        """
+        return not self.until_all({"": condition}, {"": about})
+
+    def until_all(
+        self,
+        conditions: Mapping[Hashable, Callable[[], bool]],
+        about: Mapping[Hashable, Collection[str] | None],
+        *,
+        seconds: float | None = None,
+    ) -> set[Hashable]:
+        """Wait for many conditions at once; returns those that were not met in time.
+
+        `about` tells for each which objects it depends on: only then thousands of them are cheap.
+        """
+        deadline = self._deadline if seconds is None else min(self._deadline, time.monotonic() + seconds)
+        interested: dict[str, set[Hashable]] = {}
+        always: set[Hashable] = set()
+        for key, names in about.items():
+            if names is None:
+                always.add(key)
+            for name in names or ():
+                interested.setdefault(name, set()).add(key)
+        with self._lock:
+            waiter = _Waiter(self._lock, None if always else interested)
+            self._waiters.add(waiter)
+            try:
+                pending = {key for key, condition in conditions.items() if not condition()}
+                while pending:
+                    if self._failure:
+                        raise self._failure
+                    left = deadline - time.monotonic()
+                    if left <= 0:
+                        break
+                    self._start()
+                    if not waiter.changed:
+                        waiter.condition.wait(left)
+                    touched = always.union(*(interested.get(name, ()) for name in waiter.changed))
+                    waiter.changed.clear()
+                    pending -= {key for key in touched & pending if conditions[key]()}
+                return pending
+            finally:
+                self._waiters.discard(waiter)
+
+    def give_up(self, error: FleetError) -> None:
+        """End all waits with an error."""
+        with self._lock:
+            self._failure = self._failure or error
+            for waiter in self._waiters:
+                waiter.condition.notify_all()
+
+    def stop_if_given_up(self) -> None:
+        """Raise the error with which someone gave up, if anyone did."""
+        if self._failure:
+            raise self._failure
+
+    def _start(self) -> None:
+        if not self._started:
+            self._started = True
+            for path in self._items:
+                threading.Thread(target=self._follow, args=(path,), daemon=True).start()
+
+    def _wanted(self) -> bool:
+        return not self._stopped and self.seconds_left > 0
+
+    def _follow(self, path: str) -> None:
+        while self._wanted():
+            began = time.monotonic()
+            try:
+                for event in self._api.watch(path, self._revisions[path], self.seconds_left):
+                    self._take(path, event)
+                    if not self._wanted():
+                        return
+            except NotFound:
+                # The definition itself is gone, or not there yet.
+                self._replace(path, Listing())
+                time.sleep(PAUSE)
+            except ApiError as error:
+                if error.status == GONE:
+                    self._read_again(path)
+                elif error.status in (401, 403):
+                    self.give_up(error)
+                    return
+            except (BadConnection, ValueError):
+                # The server went away in the middle of a line; it is back in a moment, or the time runs out.
+                pass
+            if time.monotonic() - began < PAUSE:
+                time.sleep(PAUSE)
+
+    def _take(self, path: str, event: Json) -> None:
+        item = event["object"]
+        if event["type"] == "ERROR":
+            raise ApiError(str(item.get("message", "")), status=int(item.get("code", 500)))
+        with self._lock:
+            self._revisions[path] = str(item["metadata"]["resourceVersion"])
+            if event["type"] == "DELETED":
+                self._items[path].pop(key_of(item), None)
+                self._tell(item)
+            elif event["type"] != "BOOKMARK":
+                self._keep(path, item)
+
+    def _keep(self, path: str, item: Json) -> None:
+        known = self._items[path].get(key_of(item))
+        if known is None or _revision(item) >= _revision(known):
+            self._items[path][key_of(item)] = item
+            self._tell(item)
+
+    def _tell(self, item: Json) -> None:
+        names = [key_of(item)]
+        if "parentGPUDeviceAddress" in (item.get("spec") or {}):
+            names.append(parent_of(item))
+        for waiter in self._waiters:
+            waiter.notice(names)
+
+    def _read_again(self, path: str) -> None:
+        try:
+            self._replace(path, Listing.of(self._api.get(path)))
+        except (ApiError, BadConnection):
+            return
+
+    def _replace(self, path: str, listing: Listing) -> None:
+        with self._lock:
+            before = self._items[path]
+            self._items[path] = dict(listing.items)
+            self._revisions[path] = listing.revision
+            for item in {**before, **listing.items}.values():
+                self._tell(item)
+
+
+def _revision(item: Json) -> int:
+    return int(item["metadata"].get("resourceVersion") or 0)

@@ -1,0 +1,48 @@
+# Copyright: (c) 2026, The vgpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Connection options of the Harvester modules: names, aliases and environment variables of kubernetes.core."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ansible.module_utils.basic import env_fallback
+
+
+def _option(variable: str, **spec: Any) -> dict[str, Any]:
+    return {"fallback": (env_fallback, [f"K8S_AUTH_{variable}"]), **spec}
+
+
+def connection_spec() -> dict[str, dict[str, Any]]:
+    return {
+        "kubeconfig": _option("KUBECONFIG", type="raw"),
+        "context": _option("CONTEXT"),
+        "host": _option("HOST"),
+        "api_key": _option("API_KEY", no_log=True),
+        "username": _option("USERNAME"),
+        "password": _option("PASSWORD", no_log=True),
+        "client_cert": _option("CERT_FILE", type="path", aliases=["cert_file"]),
+        "client_key": _option("KEY_FILE", type="path", aliases=["key_file"], no_log=False),
+        "ca_cert": _option("SSL_CA_CERT", type="path", aliases=["ssl_ca_cert"]),
+        "validate_certs": _option("VERIFY_SSL", type="bool", aliases=["verify_ssl"]),
+        "proxy": _option("PROXY"),
+        "no_proxy": _option("NO_PROXY"),
+        "proxy_headers": {
+            "type": "dict",
+            "options": {
+                "proxy_basic_auth": _option("PROXY_HEADERS_PROXY_BASIC_AUTH", no_log=True),
+                "basic_auth": _option("PROXY_HEADERS_BASIC_AUTH", no_log=True),
+                "user_agent": _option("PROXY_HEADERS_USER_AGENT"),
+            },
+        },
+        "persist_config": _option("PERSIST_CONFIG", type="bool"),
+        "impersonate_user": _option("IMPERSONATE_USER"),
+        "impersonate_groups": _option("IMPERSONATE_GROUPS", type="list", elements="str"),
+        "harvester_version": {"type": "str"},
+    }
+
+
+def waiting_spec() -> dict[str, dict[str, Any]]:
+    return {"wait": {"type": "bool", "default": True}, "wait_timeout": {"type": "int", "default": 300}}

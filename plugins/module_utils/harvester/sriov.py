@@ -1,0 +1,103 @@
+# Copyright: (c) 2026, The vgpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""SR-IOV on and off: which GPUs are meant, what has to be done, and what must not be."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ansible_collections.vgpu.fleet.plugins.module_utils.errors import FleetError, listing
+from ansible_collections.vgpu.fleet.plugins.module_utils.fleet import Fleet, Gpu
+from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.holding import DeviceInUse
+from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.readiness import Goal, GpuShared, GpuUnshared
+from ansible_collections.vgpu.fleet.plugins.module_utils.planning.demand import Selections
+from ansible_collections.vgpu.fleet.plugins.module_utils.planning.steps import DISABLE, SHARE, Step
+
+# Beside the planner's steps: planning never switches a GPU off.
+UNSHARE = "unshare"
+
+
+class GpuBlocked(FleetError):
+    code = "gpu_blocked"
+
+
+class VgpusEnabled(FleetError):
+    code = "vgpus_enabled"
+
+
+@dataclass(frozen=True)
+class SriovPlan:
+    """GPUs that were chosen, the steps they need, and the fleet as it will be."""
+
+    gpus: tuple[str, ...]
+    steps: tuple[Step, ...]
+    fleet: Fleet
+    enabled: bool
+
+    def goals(self, functions: Mapping[str, frozenset[str]]) -> list[Goal]:
+        """What has to be so in the end, also for GPUs that were asked for it in an earlier run."""
+        chosen = [gpu for gpu in self.fleet.gpus if gpu.name in set(self.gpus)]
+        if self.enabled:
+            return [GpuShared(gpu.name, gpu.node) for gpu in chosen]
+        return [GpuUnshared(gpu.name, gpu.node, functions.get(gpu.name, frozenset())) for gpu in chosen]
+
+    def outcome(self) -> Fleet:
+        switched = {step.gpu for step in self.steps if step.action in (SHARE, UNSHARE)}
+
+        def after(gpu: Gpu) -> Gpu:
+            if gpu.name not in switched:
+                return gpu
+            # Which functions a GPU gets is only known when it has them.
+            kept: dict[str, Any] = {} if self.enabled else {"slots": (), "vf_capacity": None}
+            return replace(gpu, sharing=self.enabled, **kept)
+
+        nodes = tuple(replace(node, gpus=tuple(map(after, node.gpus))) for node in self.fleet.nodes)
+        return replace(self.fleet, nodes=nodes)
+
+
+def plan_sriov(
+    fleet: Fleet, *, nodes: Sequence[str], gpus: Sequence[str], enabled: bool, disable_vgpus: bool = False
+) -> SriovPlan:
+    chosen = [fleet.gpus[index] for index in sorted(Selections(fleet).gpus(tuple(nodes), tuple(gpus)))]
+    steps = list(_switching_on(chosen) if enabled else _switching_off(chosen, disable_vgpus))
+    return SriovPlan(tuple(gpu.name for gpu in chosen), tuple(steps), fleet, enabled)
+
+
+def _switching_on(gpus: Sequence[Gpu]) -> Iterable[Step]:
+    to_do = [gpu for gpu in gpus if not gpu.sharing]
+    blocked = [gpu for gpu in to_do if gpu.blocked]
+    if blocked:
+        raise GpuBlocked(
+            f"SR-IOV cannot be enabled on GPU {listing(gpu.name for gpu in blocked)}: {blocked[0].blocked}.",
+            hint="Delete the PCIDeviceClaim of that name, or leave the GPU out.",
+        )
+    return [Step(SHARE, gpu.node, gpu.name) for gpu in to_do]
+
+
+def _switching_off(gpus: Sequence[Gpu], disable_vgpus: bool) -> Iterable[Step]:
+    to_do = [gpu for gpu in gpus if gpu.sharing]
+    held = [slot for gpu in to_do for slot in gpu.ordered_slots if slot.holders]
+    if held:
+        raise DeviceInUse(held, "disable SR-IOV")
+    filled = [(gpu, slot) for gpu in to_do for slot in gpu.ordered_slots if not slot.empty]
+    if filled and not disable_vgpus:
+        # Harvester would pull the functions away from under them (facts 4.1).
+        named = listing(f"{slot.name} ({slot.profile or slot.wanted})" for _gpu, slot in filled)
+        raise VgpusEnabled(
+            f"SR-IOV cannot be disabled on GPU {listing(gpu.name for gpu, _slot in filled)}"
+            f" while it has enabled vGPUs: {named}.",
+            hint="Disable them first, or set disable_vgpus: true; no VM refers to them.",
+        )
+    steps: list[Step] = []
+    for gpu in to_do:
+        steps += [
+            Step(DISABLE, gpu.node, gpu.name, slot.name, before=slot.profile or slot.wanted)
+            for slot in gpu.ordered_slots
+            if not slot.empty
+        ]
+        steps.append(Step(UNSHARE, gpu.node, gpu.name))
+    return steps

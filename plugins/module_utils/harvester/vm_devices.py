@@ -1,0 +1,289 @@
+# Copyright: (c) 2026, The vgpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The vGPUs in a VirtualMachine: read in either era's field, written in the right one (facts, section 6). Pure."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import count
+from typing import Any
+
+from ansible_collections.vgpu.fleet.plugins.module_utils.harvester import resources as r
+from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.era import Era
+from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.snapshot import devices_of
+from ansible_collections.vgpu.fleet.plugins.module_utils.known import KnownProfiles
+from ansible_collections.vgpu.fleet.plugins.module_utils.profile import parse_or_none
+
+Json = dict[str, Any]
+
+# Up to 1.7 vGPUs are `gpus`, from 1.8 on `hostDevices`, among devices that are passed through whole.
+GPUS, HOST_DEVICES = "gpus", "hostDevices"
+FIELDS = (GPUS, HOST_DEVICES)
+NOTE_PARTS = {GPUS: "gpus", HOST_DEVICES: "hostdevices"}
+ENDED = ("Succeeded", "Failed")
+
+
+def field_of(era: Era) -> str:
+    return HOST_DEVICES if era.vendor_vfio else GPUS
+
+
+@dataclass(frozen=True)
+class Machine:
+    """A VM with what its spec asks for, and what its running instance, if there is one, was started with."""
+
+    vm: Json
+    instance: Json | None
+    era: Era
+    known: KnownProfiles
+
+    @property
+    def name(self) -> str:
+        return str(self.vm["metadata"]["name"])
+
+    @property
+    def path(self) -> str:
+        return f"{self.vm['metadata'].get('namespace', '')}/{self.name}"
+
+    @property
+    def running(self) -> bool:
+        return self.instance is not None and (self.instance.get("status") or {}).get("phase") not in ENDED
+
+    @property
+    def node(self) -> str | None:
+        return ((self.instance or {}).get("status") or {}).get("nodeName") if self.running else None
+
+    @cached_property
+    def devices(self) -> dict[str, list[Json]]:
+        devices = devices_of(self.vm)
+        return {name: list(devices.get(name) or []) for name in FIELDS}
+
+    def type_of(self, device: Json) -> str | None:
+        """The vGPU type that a device asks for; None for anything else, such as a whole GPU passed through."""
+        resource = device.get("deviceName") or ""
+        known = self.known.by_resource(resource)
+        if known:
+            return known
+        # Names that Harvester makes for PCI devices have no hyphens, so they never look like a profile.
+        return resource if resource.startswith("nvidia.com/") and parse_or_none(resource) else None
+
+    @property
+    def vgpus(self) -> Counter[str]:
+        """The types that the spec asks for."""
+        return self.types(self.devices)
+
+    @property
+    def running_vgpus(self) -> Counter[str]:
+        """The types that the running instance was started with."""
+        if not self.running:
+            return Counter()
+        domain = ((self.instance or {}).get("spec") or {}).get("domain") or {}
+        devices = domain.get("devices") or {}
+        return self.types({name: list(devices.get(name) or []) for name in FIELDS})
+
+    def types(self, devices: Mapping[str, list[Json]]) -> Counter[str]:
+        types = (self.type_of(device) for name in FIELDS for device in devices[name])
+        return Counter(name for name in types if name)
+
+    @property
+    def restart_required(self) -> bool:
+        return self.running and self.vgpus != self.running_vgpus
+
+    @property
+    def note_text(self) -> str | None:
+        return (self.vm["metadata"].get("annotations") or {}).get(r.ALLOCATION_NOTE)
+
+    @cached_property
+    def note(self) -> dict[str, dict[str, list[str]]] | None:
+        """Devices by part and resource; None for a note that is no note."""
+        try:
+            details = json.loads(self.note_text or "{}")
+        except ValueError:
+            return None
+        if not isinstance(details, dict):
+            return None
+        parts = {part: details.get(part) or {} for part in NOTE_PARTS.values()}
+        if not all(isinstance(resources, dict) for resources in parts.values()):
+            return None
+        return {
+            part: {resource: list(devices or []) for resource, devices in resources.items()}
+            for part, resources in parts.items()
+        }
+
+    def allocated(self) -> dict[str, list[str]]:
+        """The devices that the running VM really got, by vGPU type."""
+        found: dict[str, list[str]] = {}
+        for resources in (self.note or {}).values() if self.running else ():
+            for resource, devices in resources.items():
+                type_name = self.type_of({"deviceName": resource})
+                if type_name:
+                    found.setdefault(type_name, []).extend(sorted(devices))
+        return found
+
+    @property
+    def noted(self) -> bool:
+        """Whether the note is about the devices that the spec asks for."""
+        return Counter({name: len(devices) for name, devices in self.allocated().items() if devices}) == self.vgpus
+
+    def with_vm(self, vm: Json, instance: Json | None) -> Machine:
+        return replace(self, vm=vm, instance=instance)
+
+
+@dataclass(frozen=True)
+class VmPlan:
+    """The devices and the note as they are and as they will be. `restart` is what the plan would do to the VM."""
+
+    machine: Machine
+    devices: Mapping[str, list[Json]]
+    note_text: str | None
+    restart: bool = False
+
+    @property
+    def writes(self) -> bool:
+        return self.devices != self.machine.devices or self.note_text != self.machine.note_text
+
+    @property
+    def changed(self) -> bool:
+        return self.writes or self.restart
+
+    @property
+    def vgpus(self) -> Counter[str]:
+        return self.machine.types(self.devices)
+
+    @property
+    def restart_required(self) -> bool:
+        """After the plan was carried out."""
+        return self.machine.running and not self.restart and self.vgpus != self.machine.running_vgpus
+
+    @property
+    def patch(self) -> Json:
+        """A merge patch, refused by the API server if the VM has changed since it was read."""
+        metadata: Json = {"resourceVersion": self.machine.vm["metadata"].get("resourceVersion")}
+        if self.note_text != self.machine.note_text:
+            metadata["annotations"] = {r.ALLOCATION_NOTE: self.note_text}
+        changed = {
+            name: self.devices[name] or None for name in FIELDS if self.devices[name] != self.machine.devices[name]
+        }
+        patch: Json = {"metadata": metadata}
+        if changed:
+            patch["spec"] = {"template": {"spec": {"domain": {"devices": changed}}}}
+        return patch
+
+    @property
+    def diff(self) -> Json:
+        return {
+            "before": {**_only_filled(self.machine.devices), "allocation_note": self.machine.note_text},
+            "after": {**_only_filled(self.devices), "allocation_note": self.note_text},
+        }
+
+
+def _only_filled(devices: Mapping[str, list[Json]]) -> Json:
+    return {name: devices[name] for name in FIELDS if devices[name]}
+
+
+def plan(machine: Machine, target: Mapping[str, int], *, restart: bool) -> VmPlan:
+    """`target` is how many of each type there shall be, and none of any other."""
+    devices = _arranged(machine, target)
+    planned = VmPlan(machine, devices, _remaining_note(machine, devices))
+    return replace(planned, restart=restart and planned.restart_required)
+
+
+def _arranged(machine: Machine, target: Mapping[str, int]) -> dict[str, list[Json]]:
+    """Devices that are wanted stay, the first of each type first: the very first one has the display."""
+    field = field_of(machine.era)
+    left = dict(target)
+    kept: dict[str, list[Json]] = {name: [] for name in FIELDS}
+    moved: list[Json] = []
+    for name in FIELDS:
+        for device in machine.devices[name]:
+            type_name = machine.type_of(device)
+            if type_name is None:
+                kept[name].append(device)
+            elif left.get(type_name, 0) > 0:
+                left[type_name] -= 1
+                if name == field:
+                    kept[name].append(device)
+                else:
+                    moved.append({"name": device.get("name", ""), "deviceName": device.get("deviceName", "")})
+    resources = [machine.era.resource(name) for name in sorted(left) for _nth in range(left[name])]
+    kept[field] += moved + [{"name": "", "deviceName": resource} for resource in resources]
+    _name(machine, kept)
+    if field == GPUS:
+        kept[GPUS] = list(_with_one_display(machine, kept[GPUS]))
+    return kept
+
+
+def _name(machine: Machine, devices: dict[str, list[Json]]) -> None:
+    """Names are labels only, but two alike keep a VM from booting; what Harvester made of them is left alone."""
+    every = [device for name in FIELDS for device in devices[name]]
+    taken = {device.get("name", "") for device in every}
+    seen = {device.get("name", "") for device in every if machine.type_of(device) is None}
+    fresh = (name for name in (f"vgpu-{number}" for number in count()) if name not in taken)
+    for field in FIELDS:
+        for index, device in enumerate(devices[field]):
+            if machine.type_of(device) is None:
+                continue
+            name = device.get("name", "")
+            if not name or name in seen:
+                name = next(fresh)
+                devices[field][index] = {**device, "name": name}
+            seen.add(name)
+
+
+def _with_one_display(machine: Machine, gpus: list[Json]) -> Iterator[Json]:
+    """Only one vGPU may have the boot display, and each has it by default (facts 6.1)."""
+    had_display = any(_has_display(gpu) for gpu in machine.devices[GPUS] if machine.type_of(gpu))
+    first = True
+    for gpu in gpus:
+        if machine.type_of(gpu) is None:
+            yield gpu
+        elif not first:
+            yield _displaying(gpu, False)
+        else:
+            first = False
+            # The one that had it may have been taken out.
+            yield _displaying(gpu, True) if had_display and not _has_display(gpu) else gpu
+
+
+def _has_display(gpu: Json) -> bool:
+    display = (gpu.get("virtualGPUOptions") or {}).get("display") or {}
+    return (display.get("ramFB") or {}).get("enabled") is not False
+
+
+def _displaying(gpu: Json, enabled: bool) -> Json:
+    options = gpu.get("virtualGPUOptions") or {}
+    display = options.get("display") or {}
+    ram_fb = {**(display.get("ramFB") or {}), "enabled": enabled}
+    return {**gpu, "virtualGPUOptions": {**options, "display": {**display, "ramFB": ram_fb}}}
+
+
+def _remaining_note(machine: Machine, devices: Mapping[str, list[Json]]) -> str | None:
+    """Up to 1.8 a stopped VM's note keeps devices from being disabled that the VM no longer asks for (facts 4.2).
+
+    A note that is not JSON stops Harvester's controllers on all nodes, so it goes as well (facts 4.4.5).
+    """
+    if machine.running or machine.note_text is None or not machine.era.keeps_stale_notes:
+        return machine.note_text
+    if machine.note is None:
+        return None
+    asked: dict[str, list[str]] = {}
+    for name in FIELDS:
+        for device in devices[name]:
+            asked.setdefault(device.get("deviceName", ""), []).append(device.get("name", ""))
+    remaining: dict[str, dict[str, list[str]]] = {}
+    for part, resources in machine.note.items():
+        for resource, noted in resources.items():
+            names = asked.get(resource, [])
+            # Those the spec names first: Harvester wrote them there when the VM stopped.
+            ordered = sorted(noted, key=lambda device: device not in names)[: len(names)]
+            stay = [device for device in noted if device in ordered]
+            if stay:
+                remaining.setdefault(part, {})[resource] = stay
+    if remaining == {part: resources for part, resources in machine.note.items() if resources}:
+        return machine.note_text
+    return json.dumps(remaining, separators=(",", ":")) if remaining else None

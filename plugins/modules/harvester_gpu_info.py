@@ -1,0 +1,269 @@
+#!/usr/bin/python
+# Copyright: (c) 2026, The vgpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: harvester_gpu_info
+short_description: Tell which GPUs and vGPUs a Harvester cluster has, and who holds them
+version_added: 0.1.0
+description:
+  - Reads nodes, GPUs, vGPUs and the VMs that refer to them with the same few requests, however many there are.
+  - Also tells where specification, status, claim and node of a vGPU disagree. Harvester does not show that anywhere.
+options:
+  nodes:
+    description:
+      - Names of nodes, or shell patterns. Only these are returned.
+      - What nothing matches is left out without an error.
+    type: list
+    elements: str
+  gpus:
+    description:
+      - Names of GPUs, or shell patterns. Only these are returned, with the nodes they are in.
+    type: list
+    elements: str
+  profiles:
+    description:
+      - vGPU profiles in any spelling. Only GPUs are returned that have one of them or could be given one right now.
+    type: list
+    elements: str
+extends_documentation_fragment:
+  - vgpu.fleet.harvester
+attributes:
+  check_mode:
+    description: Changes nothing in any mode.
+    support: full
+  diff_mode:
+    description: There is nothing to compare.
+    support: none
+seealso:
+  - module: vgpu.fleet.harvester_sriov_gpu
+  - module: vgpu.fleet.harvester_vgpu
+author:
+  - The vgpu.fleet contributors (@vgpu-fleet)
+"""
+
+EXAMPLES = r"""
+- name: All GPUs of the cluster are read
+  vgpu.fleet.harvester_gpu_info:
+  register: fleet
+
+- name: They are shown with what is on them
+  ansible.builtin.debug:
+    msg: >-
+      {{ item.name }} ({{ item.board or item.possible_boards | join(' or ') }}):
+      {{ item.slots | map(attribute='profile') | select | list or 'no vGPUs' }}
+  loop: "{{ fleet.nodes | map(attribute='gpus') | flatten }}"
+  loop_control:
+    label: "{{ item.name }}"
+
+- name: The GPUs of two nodes that have an A2-4Q, or could get one, are read
+  vgpu.fleet.harvester_gpu_info:
+    nodes: [gpu-a, gpu-b]
+    profiles: [A2-4Q]
+  register: candidates
+
+- name: Nothing has drifted
+  ansible.builtin.assert:
+    that: candidates.findings | length == 0
+    fail_msg: "{{ candidates.findings | map(attribute='text') | join(' ') }}"
+"""
+
+RETURN = r"""
+nodes:
+  description: The nodes, ordered by name, each with its GPUs.
+  returned: success
+  type: list
+  elements: dict
+  contains:
+    name:
+      description: Name of the node.
+      type: str
+      sample: gpu-a
+    ready:
+      description: Whether it is ready.
+      type: bool
+      sample: true
+    schedulable:
+      description: Whether it is not cordoned.
+      type: bool
+      sample: true
+    labels:
+      description: Its labels.
+      type: dict
+      sample: {kubernetes.io/hostname: gpu-a}
+    advertised:
+      description: How many vGPUs of each profile it counts as allocatable, whether a VM has them or not.
+      type: dict
+      sample: {NVIDIA A2-4Q: 4}
+    gpus:
+      description: Its GPUs by address, as M(vgpu.fleet.harvester_sriov_gpu) returns them.
+      type: list
+      elements: dict
+vgpus:
+  description: The vGPUs that are enabled, ordered by node and address.
+  returned: success
+  type: list
+  elements: dict
+  contains:
+    name:
+      description: Name of the vGPU device.
+      type: str
+      sample: gpu-a-000008004
+    address:
+      description: PCI address of its virtual function.
+      type: str
+      sample: "0000:08:00.4"
+    node:
+      description: The node it is on.
+      type: str
+      sample: gpu-a
+    gpu:
+      description: The GPU it is on.
+      type: str
+      sample: gpu-a-000008000
+    profile:
+      description: The profile it has.
+      type: str
+      sample: NVIDIA A2-4Q
+    wanted:
+      description: The profile that was asked for.
+      type: str
+      sample: NVIDIA A2-4Q
+    state:
+      description: V(wanted), V(configured), or V(allocatable) once the node offers it to VMs.
+      type: str
+      sample: allocatable
+    drifted:
+      description: Whether it has another profile than was asked for.
+      type: bool
+      sample: false
+    holders:
+      description: VMs that have it or refer to it.
+      type: list
+      elements: dict
+      sample: [{kind: VM, labels: {}, name: worker-1, namespace: default, running: true}]
+    offered:
+      description: The profiles that it could be given right now.
+      type: list
+      elements: str
+      sample: []
+profiles:
+  description: The profiles of RV(vgpus), each in all its spellings.
+  returned: success
+  type: list
+  elements: dict
+  contains:
+    type:
+      description: The type's name, as the cluster's driver spells it.
+      type: str
+      sample: NVIDIA A2-4Q
+    short:
+      description: The name without the brand.
+      type: str
+      sample: A2-4Q
+    resource:
+      description: The resource that nodes advertise and VMs ask for.
+      type: str
+      sample: nvidia.com/NVIDIA_A2-4Q
+    vsphere:
+      description: The name of the profile on vSphere.
+      type: str
+      sample: nvidia_a2-4q
+claims:
+  description: vGPUs that VMs ask for by profile, without it being known which devices they have or will get.
+  returned: success
+  type: list
+  elements: dict
+  contains:
+    profile:
+      description: The profile.
+      type: str
+      sample: NVIDIA A2-4Q
+    count:
+      description: How many of them.
+      type: int
+      sample: 1
+    node:
+      description: The node of the VM, if it runs.
+      type: str
+      sample: gpu-a
+    holder:
+      description: The VM.
+      type: dict
+      sample: {kind: VM, labels: {}, name: worker-1, namespace: default, running: false}
+findings:
+  description: Where specification, status, claim and node disagree, and other things that will lead to trouble.
+  returned: success
+  type: list
+  elements: dict
+  contains:
+    kind:
+      description: Which sort of disagreement it is.
+      type: str
+      sample: type_differs
+    device:
+      description: The device, VM or node it is about.
+      type: str
+      sample: gpu-a-000008004
+    text:
+      description: What is wrong, in a sentence.
+      type: str
+      sample: vGPU gpu-a-000008004 is NVIDIA A2-4Q and was asked to be NVIDIA A2-4C.
+harvester:
+  description: The version that the modules act by.
+  returned: success
+  type: dict
+  contains:
+    version:
+      description: The release line.
+      type: str
+      sample: "1.8"
+    era:
+      description: V(mdev) up to 1.7, V(vendor_vfio) from 1.8 on.
+      type: str
+      sample: vendor_vfio
+"""
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.cluster import Cluster
+from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.findings import findings
+from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.options import connection_spec
+from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.records import (
+    filtered,
+    profile_records,
+    vgpu_records,
+)
+from ansible_collections.vgpu.fleet.plugins.module_utils.reporting import reporting_errors
+
+
+def main() -> None:
+    module = AnsibleModule(
+        argument_spec={
+            **connection_spec(),
+            "nodes": {"type": "list", "elements": "str"},
+            "gpus": {"type": "list", "elements": "str"},
+            "profiles": {"type": "list", "elements": "str"},
+        },
+        supports_check_mode=True,
+    )
+    with reporting_errors(module):
+        params = module.params
+        cluster = Cluster.connect(params)
+        profiles = [cluster.snapshot.known.resolve(profile) for profile in params["profiles"] or []]
+        fleet = filtered(cluster.snapshot.fleet, nodes=params["nodes"], gpus=params["gpus"], profiles=profiles)
+        vgpus = vgpu_records(fleet)
+        module.exit_json(
+            changed=False,
+            **fleet.as_dict(),
+            vgpus=vgpus,
+            profiles=profile_records(vgpus, cluster.era),
+            findings=[finding.as_dict() for finding in findings(cluster.snapshot, fleet)],
+            harvester={"version": str(cluster.era), "era": cluster.era.name},
+        )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,383 @@
+#!/usr/bin/python
+# Copyright: (c) 2026, The vgpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: harvester_vgpu
+short_description: Give the vGPUs of a Harvester cluster their profiles
+version_added: 0.1.0
+description:
+  - Says how many vGPUs of which profiles there should be, or which device should have which profile, and makes it so.
+  - The task ends when every vGPU is configured and its node counts it as allocatable, so that a VM can start with it.
+  - Asked for numbers, it keeps what is there, touches as few GPUs as possible, and tells which rule on which GPU is in
+    the way if they do not fit, who holds what, and what would help.
+  - vGPUs that a VM refers to, whether it runs or not, are never disabled or given another profile.
+  - Harvester accepts another profile for a vGPU that is enabled, ignores it, and applies it at the next reboot. This
+    module never sends that. It finds vGPUs that are not what they were asked to be, and repairs them with
+    O(reprofile=true).
+options:
+  layout:
+    description:
+      - How many vGPUs of which profiles there should be. All entries are planned together.
+      - Entries for the same profile add up; each vGPU serves one of them.
+      - A configuration file of NVIDIA's vGPU Device Manager can be used through the filter
+        P(vgpu.fleet.vgpu_device_manager#filter).
+    type: list
+    elements: dict
+    suboptions:
+      profile:
+        description:
+          - The profile in any spelling, such as V(NVIDIA A2-4Q), V(A2-4Q) or V(nvidia.com/NVIDIA_A2-4Q).
+        type: str
+        required: true
+      count:
+        description:
+          - How many of them.
+        type: int
+        required: true
+      per:
+        description:
+          - What the count is meant for. V(fleet) is the whole selection. V(node) and V(gpu) are each node or GPU in it
+            whose board has this profile.
+        type: str
+        choices: [fleet, node, gpu]
+        default: fleet
+      nodes:
+        description:
+          - Names of nodes, or shell patterns. Without any selection here O(nodes) and O(gpus) of the task are used.
+        type: list
+        elements: str
+      gpus:
+        description:
+          - Names of GPUs, or shell patterns. With O(layout[].nodes) as well, a GPU has to match both.
+        type: list
+        elements: str
+  devices:
+    description:
+      - Single vGPU devices and what they should be.
+    type: list
+    elements: dict
+    suboptions:
+      name:
+        description:
+          - Name of the vGPU device.
+        type: str
+        required: true
+      profile:
+        description:
+          - The profile in any spelling. Not needed to disable a device, or to leave an enabled one as it is.
+        type: str
+      state:
+        description:
+          - Whether it should be enabled.
+        type: str
+        choices: [enabled, disabled]
+        default: enabled
+  profile:
+    description:
+      - The profile, in any spelling, of O(count) vGPUs or of the device O(name).
+    type: str
+  count:
+    description:
+      - How many vGPUs of O(profile) there should be. Short for a O(layout) of one entry.
+    type: int
+  per:
+    description:
+      - What O(count) is meant for, as in O(layout[].per). V(fleet) if not given.
+    type: str
+    choices: [fleet, node, gpu]
+  nodes:
+    description:
+      - Names of nodes, or shell patterns, on which the vGPUs should be.
+      - Without O(nodes) and O(gpus) the whole fleet is meant.
+    type: list
+    elements: str
+  gpus:
+    description:
+      - Names of GPUs, or shell patterns, on which the vGPUs should be.
+      - With O(nodes) as well, a GPU has to match both.
+    type: list
+    elements: str
+  name:
+    description:
+      - Name of one vGPU device. Short for O(devices) with one entry.
+    type: str
+  state:
+    description:
+      - Whether the device O(name) should be enabled. V(enabled) if not given.
+    type: str
+    choices: [enabled, disabled]
+  exclusive:
+    description:
+      - Whether enabled vGPUs that were not asked for are disabled. It concerns the selected GPUs, or those of the
+        devices named. If a VM refers to one of them, the task fails.
+    type: bool
+    default: false
+  reprofile:
+    description:
+      - Whether unused vGPUs may be disabled and enabled with another profile, to make room or because they are not what
+        they were asked to be.
+    type: bool
+    default: false
+  enable_sriov:
+    description:
+      - Whether SR-IOV may be switched on where the vGPUs do not fit otherwise.
+    type: bool
+    default: false
+  placement:
+    description:
+      - Whether new vGPUs are put on as few GPUs as possible or spread over many.
+    type: str
+    choices: [consolidate, spread]
+    default: consolidate
+extends_documentation_fragment:
+  - vgpu.fleet.harvester
+  - vgpu.fleet.harvester.waiting
+attributes:
+  check_mode:
+    description: >-
+      Predicts what the run would do. The cluster is asked by dry runs whether it would accept those steps that do not
+      depend on others.
+    support: full
+  diff_mode:
+    description: Shows the vGPUs of each GPU that changes.
+    support: full
+seealso:
+  - module: vgpu.fleet.harvester_sriov_gpu
+  - module: vgpu.fleet.harvester_gpu_info
+  - plugin: vgpu.fleet.vgpu_device_manager
+    plugin_type: filter
+author:
+  - The vgpu.fleet contributors (@vgpu-fleet)
+"""
+
+EXAMPLES = r"""
+- name: There are four A2-4Q on each GPU node
+  vgpu.fleet.harvester_vgpu:
+    profile: A2-4Q
+    count: 4
+    per: node
+    nodes: ["gpu-*"]
+    enable_sriov: true
+
+- name: Two devices have the profiles that were agreed upon
+  vgpu.fleet.harvester_vgpu:
+    devices:
+      - name: gpu-a-000008004
+        profile: NVIDIA A2-4Q
+      - name: gpu-a-000008005
+        profile: NVIDIA A2-4C
+    reprofile: true
+
+- name: A device is not used any more
+  vgpu.fleet.harvester_vgpu:
+    name: gpu-a-000008005
+    state: disabled
+
+- name: There is room for three large and eight small machines, and nothing else
+  vgpu.fleet.harvester_vgpu:
+    layout:
+      - profile: NVIDIA A2-4Q
+        count: 3
+      - profile: NVIDIA A2-2Q
+        count: 8
+    exclusive: true
+    reprofile: true
+    enable_sriov: true
+"""
+
+RETURN = r"""
+vgpus:
+  description: >-
+    The vGPUs that are enabled on the selected GPUs, or the devices named, as they are now. In check mode as they would
+    be: those on a GPU whose SR-IOV is still off have no name and address then.
+  returned: success
+  type: list
+  elements: dict
+  contains:
+    name:
+      description: Name of the vGPU device.
+      type: str
+      sample: gpu-a-000008004
+    address:
+      description: PCI address of its virtual function.
+      type: str
+      sample: "0000:08:00.4"
+    node:
+      description: The node it is on.
+      type: str
+      sample: gpu-a
+    gpu:
+      description: The GPU it is on.
+      type: str
+      sample: gpu-a-000008000
+    profile:
+      description: The profile it has; null if it is disabled.
+      type: str
+      sample: NVIDIA A2-4Q
+    wanted:
+      description: The profile that was asked for.
+      type: str
+      sample: NVIDIA A2-4Q
+    state:
+      description: V(empty), V(wanted), V(configured), or V(allocatable) once the node offers it to VMs.
+      type: str
+      sample: allocatable
+    drifted:
+      description: Whether it has another profile than was asked for.
+      type: bool
+      sample: false
+    holders:
+      description: VMs that have it or refer to it.
+      type: list
+      elements: dict
+      sample: []
+    offered:
+      description: The profiles that it could be given right now.
+      type: list
+      elements: str
+      sample: []
+profiles:
+  description: The profiles of RV(vgpus), each in all its spellings.
+  returned: success
+  type: list
+  elements: dict
+  contains:
+    type:
+      description: The type's name, as the cluster's driver spells it.
+      type: str
+      sample: NVIDIA A2-4Q
+    short:
+      description: The name without the brand.
+      type: str
+      sample: A2-4Q
+    resource:
+      description: The resource that nodes advertise and VMs ask for.
+      type: str
+      sample: nvidia.com/NVIDIA_A2-4Q
+    vsphere:
+      description: The name of the profile on vSphere.
+      type: str
+      sample: nvidia_a2-4q
+plan:
+  description: What was done, or in check mode would be done.
+  returned: success
+  type: dict
+  contains:
+    steps:
+      description: >-
+        The steps in order. Those on one GPU are done one after the other, those on different GPUs side by side. Each
+        has RV(ignore:action) (V(share), V(disable) or V(enable)), RV(ignore:node), RV(ignore:gpu), RV(ignore:slot),
+        RV(ignore:before) and RV(ignore:after).
+      type: list
+      elements: dict
+      sample:
+        - action: enable
+          after: NVIDIA A2-4Q
+          before: null
+          gpu: gpu-a-000008000
+          node: gpu-a
+          slot: gpu-a-000008004
+    waiting:
+      description: vGPUs that had been asked for before and were not ready yet.
+      type: list
+      elements: str
+      sample: []
+    drifted:
+      description: vGPUs of the selection that are not what they were asked to be, and that were left alone.
+      type: list
+      elements: str
+      sample: []
+    proven:
+      description: Whether it is certain that no plan touches fewer GPUs.
+      type: bool
+      sample: true
+"""
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.vgpu.fleet.plugins.module_utils.harvester import vgpu_layout
+from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.cluster import Cluster
+from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.options import connection_spec, waiting_spec
+from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.records import diff, profile_records, vgpu_records
+from ansible_collections.vgpu.fleet.plugins.module_utils.planning.steps import after_steps
+from ansible_collections.vgpu.fleet.plugins.module_utils.reporting import reporting_errors
+
+SELECTION = {
+    "nodes": {"type": "list", "elements": "str"},
+    "gpus": {"type": "list", "elements": "str"},
+}
+STATES = ["enabled", "disabled"]
+SCOPES = ["fleet", "node", "gpu"]
+
+
+def main() -> None:
+    module = AnsibleModule(
+        argument_spec={
+            **connection_spec(),
+            **waiting_spec(),
+            **SELECTION,
+            "layout": {
+                "type": "list",
+                "elements": "dict",
+                "options": {
+                    "profile": {"type": "str", "required": True},
+                    "count": {"type": "int", "required": True},
+                    "per": {"type": "str", "choices": SCOPES, "default": "fleet"},
+                    **SELECTION,
+                },
+            },
+            "devices": {
+                "type": "list",
+                "elements": "dict",
+                "options": {
+                    "name": {"type": "str", "required": True},
+                    "profile": {"type": "str"},
+                    "state": {"type": "str", "choices": STATES, "default": "enabled"},
+                },
+            },
+            "profile": {"type": "str"},
+            "count": {"type": "int"},
+            "per": {"type": "str", "choices": SCOPES},
+            "name": {"type": "str"},
+            "state": {"type": "str", "choices": STATES},
+            "exclusive": {"type": "bool", "default": False},
+            "reprofile": {"type": "bool", "default": False},
+            "enable_sriov": {"type": "bool", "default": False},
+            "placement": {"type": "str", "choices": ["consolidate", "spread"], "default": "consolidate"},
+        },
+        required_one_of=[("layout", "devices", "name", "count")],
+        mutually_exclusive=[("layout", "devices", "name", "count"), ("layout", "profile"), ("devices", "profile")],
+        required_by={"count": "profile", "per": "count", "state": "name"},
+        supports_check_mode=True,
+    )
+    with reporting_errors(module):
+        params = module.params
+        request = vgpu_layout.request_from(params)
+        cluster = Cluster.connect(params)
+        plan = request.plan(cluster.safe_fleet)
+        concern = request.concerns(plan.fleet)
+        applied = cluster.apply(
+            plan.steps,
+            vgpu_layout.goals(plan, concern, cluster.era),
+            plan.outcome(),
+            check_mode=module.check_mode,
+            wait=params["wait"],
+            seconds=params["wait_timeout"],
+        )
+        for warning in applied.warnings:
+            module.warn(warning)
+        vgpus = vgpu_records(applied.fleet, concern.shows)
+        module.exit_json(
+            changed=plan.changed,
+            vgpus=vgpus,
+            profiles=profile_records(vgpus, cluster.era),
+            plan={**plan.as_dict(), "steps": [step.as_dict() for step in applied.steps]},
+            diff=diff(plan.fleet, after_steps(plan.fleet, applied.steps), plan.touched),
+        )
+
+
+if __name__ == "__main__":
+    main()

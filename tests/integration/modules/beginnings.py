@@ -1,0 +1,79 @@
+"""States of a lab that tests begin with, and what reached its API since."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.integration.labs import Lab
+
+GPU_A, GPU_B = "gpu-a-000008000", "gpu-b-000008000"
+A4, A5, A6, A7 = (f"gpu-a-00000800{function}" for function in "4567")
+VMS = "/apis/kubevirt.io/v1/namespaces/default/virtualmachines"
+NOTE = "harvesterhci.io/deviceAllocationDetails"
+
+
+def gpus_on(lab: Lab) -> None:
+    lab.enable_gpus(GPU_A, GPU_B)
+
+
+def gpu_a_on(lab: Lab) -> None:
+    lab.enable_gpus(GPU_A)
+
+
+def two_4q(lab: Lab) -> None:
+    """Two A2-4Q on the first node."""
+    lab.enable_gpus(GPU_A)
+    lab.enable_vgpus({A4: "NVIDIA A2-4Q", A5: "NVIDIA A2-4Q"})
+
+
+def four_4q(lab: Lab) -> None:
+    """The first node's GPU is full."""
+    lab.enable_gpus(GPU_A)
+    lab.enable_vgpus(dict.fromkeys((A4, A5, A6, A7), "NVIDIA A2-4Q"))
+
+
+def machine(
+    lab: Lab, name: str, *, spec: list[str] | None = None, noted: list[str] | None = None, note: str | None = None
+) -> None:
+    """A stopped VM whose spec, or whose allocation note, names devices."""
+    resource = "nvidia.com/NVIDIA_A2-4Q"
+    field = "hostDevices" if lab.vfio else "gpus"
+    part = "hostdevices" if lab.vfio else "gpus"
+    devices = [{"name": device, "deviceName": resource} for device in spec or []]
+    if noted:
+        note = f'{{"{part}": {{"{resource}": [{", ".join(f"{chr(34)}{device}{chr(34)}" for device in noted)}]}}}}'
+    body: dict[str, Any] = {
+        "apiVersion": "kubevirt.io/v1",
+        "kind": "VirtualMachine",
+        "metadata": {"name": name, "namespace": "default", "annotations": {NOTE: note} if note else {}},
+        "spec": {
+            "runStrategy": "Halted",
+            "template": {
+                "spec": {
+                    "domain": {
+                        "devices": {field: devices} if devices else {},
+                        "resources": {"requests": {"memory": "1Gi"}},
+                    }
+                }
+            },
+        },
+    }
+    lab.make(VMS, body)
+
+
+def writes(lab: Lab) -> list[str]:
+    """Requests that could have changed something, other than dry runs."""
+    return [
+        f"{event['verb']} {event['requestURI']}"
+        for event in lab.audit(writes_only=True)
+        if "dryRun=All" not in event["requestURI"]
+    ]
+
+
+def dry_runs(lab: Lab) -> list[str]:
+    return [event["requestURI"] for event in lab.audit(writes_only=True) if "dryRun=All" in event["requestURI"]]
+
+
+def patched(lab: Lab) -> list[str]:
+    """The names of the objects that were patched, in order."""
+    return [event["objectRef"]["name"] for event in lab.audit(writes_only=True) if event["verb"] == "patch"]

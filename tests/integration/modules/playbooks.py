@@ -1,0 +1,99 @@
+"""Tasks run by ansible-playbook with the installed collection, and what came of them."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+Json = dict[str, Any]
+
+CALLBACKS = Path(__file__).parent / "callback"
+INSTALLED = Path(__file__).parents[3] / "build/installed"
+
+
+class Result(dict[str, Any]):
+    """A task's result. Attributes are for what nearly every test looks at."""
+
+    @property
+    def changed(self) -> bool:
+        return bool(self.get("changed"))
+
+    @property
+    def failed(self) -> bool:
+        return bool(self["failed"])
+
+    @property
+    def message(self) -> str:
+        return str(self.get("msg", ""))
+
+    @property
+    def code(self) -> str:
+        return str((self.get("error") or {}).get("code", ""))
+
+    @property
+    def steps(self) -> list[Json]:
+        return list(self["plan"]["steps"] if "plan" in self else self["steps"])
+
+
+class Playbooks:
+    """Runs tasks against one cluster, each in its own play's order, with the environment a user of it has."""
+
+    def __init__(self, folder: Path, environment: Mapping[str, str], collections: Sequence[Path] = ()) -> None:
+        self._folder = folder
+        self._collections = os.pathsep.join(map(str, (INSTALLED, *collections)))
+        self._environment = environment
+        self._number = 0
+
+    def task(self, module: str, *, check: bool = False, kubeconfig: Path | None = None, **options: Any) -> Result:
+        """One task of this collection; a failure is a result like any other."""
+        (result,) = self.tasks((module, options), check=check, kubeconfig=kubeconfig)
+        return result
+
+    def tasks(
+        self, *calls: tuple[str, Json], check: bool = False, kubeconfig: Path | None = None, **play: Any
+    ) -> list[Result]:
+        tasks = [{_full_name(module): options, "ignore_errors": True} for module, options in calls]
+        return self.run(tasks, check=check, kubeconfig=kubeconfig, **play)
+
+    def run(
+        self, tasks: list[Json], *, check: bool = False, kubeconfig: Path | None = None, **play: Any
+    ) -> list[Result]:
+        self._number += 1
+        playbook = self._folder / f"play-{self._number}.yml"
+        results = self._folder / f"results-{self._number}.jsonl"
+        playbook.write_text(yaml.safe_dump([{"hosts": "localhost", "gather_facts": False, **play, "tasks": tasks}]))
+        results.touch()
+        environment = os.environ | dict(self._environment)
+        if kubeconfig:
+            environment["K8S_AUTH_KUBECONFIG"] = str(kubeconfig)
+        environment |= {
+            "ANSIBLE_COLLECTIONS_PATH": self._collections,
+            "ANSIBLE_CALLBACK_PLUGINS": str(CALLBACKS),
+            "ANSIBLE_CALLBACKS_ENABLED": "results",
+            "ANSIBLE_LOCALHOST_WARNING": "false",
+            "ANSIBLE_INVENTORY_UNPARSED_WARNING": "false",
+            "ANSIBLE_NOCOLOR": "1",
+            "RESULTS_FILE": str(results),
+        }
+        command = [str(Path(sys.executable).with_name("ansible-playbook")), str(playbook), "--diff"]
+        finished = subprocess.run(
+            [*command, "--check"] if check else command, env=environment, capture_output=True, text=True, check=False
+        )
+        output = finished.stdout + finished.stderr
+        found = [Result(json.loads(line)) for line in results.read_text().splitlines()]
+        for result in found:
+            assert "Traceback" not in json.dumps(result), result
+            result["output"] = output
+        assert len(found) == len(tasks), output
+        return found
+
+
+def _full_name(module: str) -> str:
+    return module if "." in module else f"vgpu.fleet.{module}"

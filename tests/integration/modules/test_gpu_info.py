@@ -1,0 +1,77 @@
+"""harvester_gpu_info against a lab, in both eras."""
+
+from __future__ import annotations
+
+from tests.integration import api as paths
+from tests.integration.labs import Lab
+from tests.integration.modules import beginnings
+from tests.integration.modules.beginnings import A4, A5, GPU_A, machine, writes
+from tests.integration.modules.playbooks import Playbooks
+
+MODULE = "harvester_gpu_info"
+
+
+def test_the_whole_fleet_in_few_requests(lab: Lab, playbooks: Playbooks) -> None:
+    lab.begin(version=lab.version, arranged=beginnings.two_4q)
+    machine(lab, "render", spec=[A5])
+    lab.mark()
+    info = playbooks.task(MODULE)
+    requests = lab.audit(writes_only=False)
+    assert writes(lab) == []
+    assert len(requests) <= 8
+    assert info["harvester"] == {"version": lab.version, "era": "vendor_vfio" if lab.vfio else "mdev"}
+    assert [node["name"] for node in info["nodes"]] == ["gpu-a", "gpu-b"]
+    assert info["nodes"][0]["advertised"]["NVIDIA A2-4Q"] == 2
+    assert [(vgpu["name"], vgpu["state"], vgpu["gpu"]) for vgpu in info["vgpus"]] == [
+        (A4, "allocatable", GPU_A),
+        (A5, "allocatable", GPU_A),
+    ]
+    assert info["profiles"] == [
+        {
+            "type": "NVIDIA A2-4Q",
+            "short": "A2-4Q",
+            "resource": "nvidia.com/NVIDIA_A2-4Q",
+            "vsphere": "nvidia_a2-4q",
+        }
+    ]
+    assert info["vgpus"][0]["holders"] == []
+    assert [(one["name"], one["running"]) for one in info["vgpus"][1]["holders"]] == [("render", False)]
+    assert info["findings"] == []
+
+
+def test_filters_narrow_the_fleet(lab: Lab, playbooks: Playbooks) -> None:
+    lab.begin(version=lab.version, arranged=beginnings.two_4q)
+    by_node, by_gpu, by_profile, nothing, unknown = playbooks.tasks(
+        (MODULE, {"nodes": ["*-b"]}),
+        (MODULE, {"gpus": [GPU_A]}),
+        (MODULE, {"profiles": ["nvidia.com/NVIDIA_A2-4C"]}),
+        (MODULE, {"nodes": ["elsewhere"]}),
+        (MODULE, {"profiles": ["A2-5Q"]}),
+    )
+    assert [node["name"] for node in by_node["nodes"]] == ["gpu-b"]
+    assert by_node["vgpus"] == []
+    assert [node["name"] for node in by_gpu["nodes"]] == ["gpu-a"]
+    # The second node's GPU is still off and offers nothing yet.
+    assert [node["name"] for node in by_profile["nodes"]] == ["gpu-a"]
+    assert nothing["nodes"] == []
+    assert unknown.code == "unknown_profile"
+    assert "A2-4Q" in unknown.message
+
+
+def test_disagreements_are_found(lab: Lab, playbooks: Playbooks) -> None:
+    lab.begin(version=lab.version, arranged=beginnings.two_4q)
+    lab.write(f"{paths.VGPUS}/{A4}", {"spec": {"vGPUTypeName": "NVIDIA A2-4C"}})
+    lab.write(f"{paths.VGPUS}/{A5}", {"metadata": {"labels": {"nodename": None}}})
+    info = playbooks.task(MODULE)
+    assert {finding["kind"]: finding["device"] for finding in info["findings"]} == {
+        "type_differs": A4,
+        "lost_label": A5,
+    }
+    assert info["vgpus"][0]["drifted"]
+
+
+def test_without_the_addon_the_error_says_so(lab: Lab, playbooks: Playbooks) -> None:
+    lab.begin(version=lab.version, scenario="bare")
+    missing = playbooks.task(MODULE)
+    assert missing.code == "addon_missing"
+    assert "pcidevices-controller" in missing.message

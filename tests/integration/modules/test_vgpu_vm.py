@@ -1,0 +1,306 @@
+"""harvester_vgpu_vm against a lab with a real KubeVirt, in both eras."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.integration.api import PCI_DEVICES, VGPUS, VM_ACTIONS, VMIS, VMS, Json
+from tests.integration.labs import Lab
+from tests.integration.modules.beginnings import A4, A5, GPU_A, GPU_B, NOTE, dry_runs, writes
+from tests.integration.modules.examples import examples
+from tests.integration.modules.playbooks import Playbooks
+
+MODULE = "harvester_vgpu_vm"
+VERSIONS = {"mdev": "1.7", "vfio": "1.8"}
+B4, B5 = "gpu-b-000008004", "gpu-b-000008005"
+FOUR_Q, FOUR_A = "NVIDIA A2-4Q", "NVIDIA A2-4A"
+RESOURCE = "nvidia.com/NVIDIA_A2-4Q"
+ONE, TWO = [{"profile": "A2-4Q"}], [{"profile": "A2-4Q", "count": 2}]
+
+
+def four_vgpus(lab: Lab) -> None:
+    """Two 4Q on the first node, one 4Q and one 4A on the second."""
+    lab.enable_gpus(GPU_A, GPU_B)
+    lab.enable_vgpus({A4: FOUR_Q, A5: FOUR_Q, B4: FOUR_Q, B5: FOUR_A})
+
+
+@pytest.fixture
+def vms(request: pytest.FixtureRequest, era: str) -> Lab:
+    """A lab that runs VMs, with four vGPUs."""
+    lab: Lab = (
+        request.getfixturevalue("running") if os.environ.get("MODULES_LAB") else request.getfixturevalue("labs")("vm")
+    )
+    return lab.begin(version=VERSIONS[era], arranged=four_vgpus)
+
+
+@pytest.fixture
+def plays(vms: Lab, tmp_path: Path) -> Playbooks:
+    return Playbooks(tmp_path, vms.env)
+
+
+def make(lab: Lab, name: str, *names: str, run: bool = False, **devices: list[Json]) -> None:
+    """A VM with 4Q under these names, and other devices by field."""
+    if names:
+        devices[field(lab)] = [{"name": one, "deviceName": RESOURCE} for one in names]
+    domain = {
+        "devices": devices,
+        "memory": {"guest": "2Gi"},
+        "resources": {"requests": {"memory": "1Gi"}, "limits": {"memory": "2Gi"}},
+    }
+    body = {
+        "apiVersion": "kubevirt.io/v1",
+        "kind": "VirtualMachine",
+        "metadata": {"name": name},
+        "spec": {"runStrategy": "Always" if run else "Halted", "template": {"spec": {"domain": domain}}},
+    }
+    lab.make(VMS, body)
+    if run:
+        lab.until(lambda: runs(lab, name) and (not names or note(lab, name)))
+    lab.mark()
+
+
+def field(lab: Lab) -> str:
+    return "hostDevices" if lab.vfio else "gpus"
+
+
+def vm(lab: Lab, name: str) -> Json:
+    return lab.read(f"{VMS}/{name}")
+
+
+def devices(lab: Lab, name: str) -> Json:
+    found: Json = vm(lab, name)["spec"]["template"]["spec"]["domain"]["devices"]
+    return {key: found[key] for key in ("gpus", "hostDevices") if found.get(key)}
+
+
+def note(lab: Lab, name: str) -> dict[str, list[str]]:
+    text = (vm(lab, name)["metadata"].get("annotations") or {}).get(NOTE)
+    details = json.loads(text) if text else {}
+    found: dict[str, list[str]] = details.get("hostdevices" if lab.vfio else "gpus") or {}
+    return found
+
+
+def runs(lab: Lab, name: str) -> bool:
+    instance = lab.find(f"{VMIS}/{name}")
+    return instance is not None and instance["status"].get("phase") == "Running"
+
+
+def start(lab: Lab, name: str) -> None:
+    assert lab.api.action(f"{VM_ACTIONS}/{name}/start").status == 202
+    lab.until(lambda: runs(lab, name) and note(lab, name))
+
+
+def stop(lab: Lab, name: str) -> None:
+    assert lab.api.action(f"{VM_ACTIONS}/{name}/stop").status == 202
+    lab.until(lambda: lab.find(f"{VMIS}/{name}") is None)
+
+
+def got(result: Json) -> list[str | None]:
+    return [vgpu["device"] for vgpu in result["vgpus"]]
+
+
+def test_the_examples_take_a_running_vm_through_all_of_it(vms: Lab, plays: Playbooks) -> None:
+    lab = vms
+    make(lab, "trainer", run=True)
+    one, two, shown, none = plays.run(examples(MODULE))
+    assert one.changed
+    assert (one["restart_required"], one["restarted"]) == (True, False)
+    assert got(one) == [None]
+    assert two.changed
+    assert (two["restart_required"], two["restarted"]) == (False, True)
+    # Only the first node has two; which they are is read from what Harvester wrote down.
+    assert two["vm"] == {"name": "trainer", "namespace": "default", "running": True, "node": "gpu-a"}
+    assert got(two) == [A4, A5]
+    assert two["vgpus"][0]["spellings"]["resource"] == RESOURCE
+    assert shown.message == f"{A4}, {A5} on gpu-a"
+    assert none.changed
+    assert none["restarted"]
+    assert none["vgpus"] == []
+    assert devices(lab, "trainer") == {}
+    assert note(lab, "trainer") == {}
+    # The devices can be disabled again.
+    lab.disable_vgpus([A4, A5])
+
+
+def test_a_stopped_vm_gets_its_vgpus_in_the_field_of_the_era(vms: Lab, plays: Playbooks) -> None:
+    lab = vms
+    make(lab, "web")
+    predicted = plays.task(MODULE, name="web", vgpus=TWO, check=True)
+    assert writes(lab) == []
+    assert len(dry_runs(lab)) == 1
+    done = plays.task(MODULE, name="web", vgpus=TWO)
+    for key in ("changed", "vm", "vgpus", "restarted", "restart_required", "diff"):
+        assert predicted[key] == done[key], key
+    assert done.changed
+    assert not done["restart_required"]
+    first, second = devices(lab, "web")[field(lab)]
+    assert first == {"name": "vgpu-0", "deviceName": RESOURCE}
+    headless = {"virtualGPUOptions": {"display": {"ramFB": {"enabled": False}}}}
+    assert second == {"name": "vgpu-1", "deviceName": RESOURCE, **({} if lab.vfio else headless)}
+    lab.mark()
+    # Harvester rewrites names and memory; neither is a difference.
+    start(lab, "web")
+    running = plays.task(MODULE, name="web", vgpus=TWO)
+    assert not running.changed
+    assert got(running) == [A4, A5]
+    stop(lab, "web")
+    assert {device["name"] for device in devices(lab, "web")[field(lab)]} == {A4, A5}
+    assert vm(lab, "web")["spec"]["template"]["spec"]["domain"]["resources"]["requests"]["memory"] == "2Gi"
+    lab.mark()
+    again = plays.task(MODULE, name="web", vgpus=TWO, restart="if_needed")
+    assert not again.changed
+    assert writes(lab) == dry_runs(lab) == []
+    assert len(lab.audit(writes_only=False)) <= 8
+
+
+def test_detaching_from_a_stopped_vm_sets_its_devices_free(vms: Lab, plays: Playbooks) -> None:
+    """Up to 1.8 the note outlives the devices in the spec, and keeps them from being disabled."""
+    lab = vms
+    make(lab, "web", "vgpu-0", "vgpu-1", run=True)
+    stop(lab, "web")
+    held = note(lab, "web")[RESOURCE]
+    assert lab.api.patch(f"{VGPUS}/{held[0]}", {"spec": {"enabled": False}}).status == 500
+    one = plays.task(MODULE, name="web", vgpus=ONE)
+    assert one.changed
+    (kept,) = note(lab, "web")[RESOURCE]
+    lab.disable_vgpus([device for device in held if device != kept])
+    assert plays.task(MODULE, name="web", state="absent").changed
+    assert NOTE not in (vm(lab, "web")["metadata"].get("annotations") or {})
+    lab.disable_vgpus([kept])
+    lab.mark()
+    assert not plays.task(MODULE, name="web", state="absent").changed
+    assert writes(lab) == []
+
+
+def test_a_change_waits_for_the_restart_that_is_asked_for_later(vms: Lab, plays: Playbooks) -> None:
+    lab = vms
+    make(lab, "web", "vgpu-0", run=True)
+    before, node = note(lab, "web")[RESOURCE], lab.read(f"{VMIS}/web")["status"]["nodeName"]
+    never = plays.task(MODULE, name="web", vgpus=TWO)
+    assert never.changed
+    assert never["restart_required"]
+    assert got(never) == [*before, None]
+    assert never["vm"]["node"] == node
+    lab.mark()
+    again = plays.task(MODULE, name="web", vgpus=TWO)
+    assert not again.changed
+    assert again["restart_required"]
+    predicted = plays.task(MODULE, name="web", vgpus=TWO, restart="if_needed", check=True)
+    assert writes(lab) == []
+    assert predicted.changed
+    assert predicted["restarted"]
+    assert got(predicted) == [None, None]
+    done = plays.task(MODULE, name="web", vgpus=TWO, restart="if_needed")
+    assert done.changed
+    assert got(done) == [A4, A5] == sorted(note(lab, "web")[RESOURCE])
+    lab.mark()
+    assert not plays.task(MODULE, name="web", vgpus=TWO, restart="if_needed").changed
+    assert writes(lab) == []
+
+
+def test_a_vm_that_could_not_start_again_is_not_restarted(vms: Lab, plays: Playbooks) -> None:
+    lab = vms
+    make(lab, "other", "vgpu-0", "vgpu-1", run=True)
+    make(lab, "web", "vgpu-0", run=True)
+    refused = plays.task(MODULE, name="web", vgpus=TWO, restart="if_needed")
+    assert refused.code == "no_room"
+    assert "default/other" in refused.message
+    assert writes(lab) == []
+    assert runs(lab, "web")
+    warned = plays.task(MODULE, name="web", vgpus=TWO)
+    assert warned.changed
+    assert "cannot start with its vGPUs now" in warned["warnings"][0]
+    available = plays.task("vgpu_availability")
+    four_q = next(one for one in available["profiles"] if one["profile"] == FOUR_Q)
+    assert (four_q["in_use"], four_q["claimed"], four_q["free"]) == (3, 1, 0)
+    assert {one["name"]: one["holders"] for one in available["devices"]}[B4] == ["default/web"]
+
+
+def test_passed_through_devices_stay(vms: Lab, plays: Playbooks) -> None:
+    lab = vms
+    names = {one["status"]["resourceName"] for one in lab.items(PCI_DEVICES) if one["metadata"]["name"] == GPU_A}
+    whole = {"name": "card", "deviceName": names.pop()}
+    make(lab, "web", hostDevices=[whole])
+    added, removed = plays.tasks(
+        (MODULE, {"name": "web", "vgpus": ONE}),
+        (MODULE, {"name": "web", "state": "absent"}),
+    )
+    assert len(added["vgpus"]) == 1
+    assert removed.changed
+    assert devices(lab, "web") == {"hostDevices": [whole]}
+
+
+def test_others_stay_where_the_list_is_not_exclusive(vms: Lab, plays: Playbooks) -> None:
+    lab = vms
+    make(lab, "web", "vgpu-0")
+    other = [{"profile": FOUR_A}]
+    more, less, mixed, gone = plays.tasks(
+        (MODULE, {"name": "web", "vgpus": TWO, "exclusive": False}),
+        (MODULE, {"name": "web", "vgpus": ONE, "exclusive": False}),
+        (MODULE, {"name": "web", "vgpus": other, "exclusive": False}),
+        (MODULE, {"name": "web", "vgpus": other, "state": "absent"}),
+    )
+    assert more.changed
+    assert not less.changed
+    assert mixed.code == "cannot_boot"
+    assert not gone.changed
+    assert len(devices(lab, "web")[field(lab)]) == 2
+
+
+def test_what_cannot_boot_or_does_not_exist_is_refused_and_nothing_is_written(vms: Lab, plays: Playbooks) -> None:
+    lab = vms
+    make(lab, "web")
+
+    def call(*vgpus: dict[str, Any], **more: Any) -> tuple[str, dict[str, Any]]:
+        return MODULE, {"name": "web", "vgpus": list(vgpus), **more}
+
+    results = plays.tasks(
+        call({"profile": "A2-4Q"}, {"profile": "L40S-4Q"}),
+        call({"profile": "A2-4Q"}, {"profile": "A2-4A"}),
+        call({"profile": "A2-4A", "count": 2}),
+        call({"profile": "A2-4Q", "count": 3}),
+        call({"profile": "A2-8Q"}),
+        call({"profile": "A2-5Q"}),
+        call({"profile": "A2-4Q", "count": 0}),
+        call({"profile": "A2-4Q"}, name="wob"),
+        call({"profile": "A2-4Q"}, namespace="nowhere"),
+    )
+    assert [result.code for result in results] == [
+        "cannot_boot",
+        "cannot_boot",
+        "cannot_boot",
+        "no_room",
+        "profile_not_offered",
+        "unknown_profile",
+        "invalid_request",
+        "vm_not_found",
+        "vm_not_found",
+    ]
+    assert "gpu-a: 2 x NVIDIA A2-4Q; gpu-b: 1 x NVIDIA A2-4Q" in results[3].message
+    assert "Did you mean web?" in results[7].message
+    assert "no namespace nowhere" in results[8].message
+    assert writes(lab) == dry_runs(lab) == []
+    viewer = plays.task(MODULE, name="web", vgpus=ONE, kubeconfig=lab.run.kubeconfig("viewer"))
+    assert viewer.code == "forbidden"
+    assert "patch" in viewer.message
+    assert "virtualmachines" in viewer.message
+    doubtful = plays.task(MODULE, name="web", vgpus=[{"profile": "A2-4A"}], compute=True)
+    assert doubtful.changed
+    assert "CUDA needs series Q or C" in doubtful["warnings"][0]
+
+
+def test_a_refusal_of_the_cluster_is_put_into_words(vms: Lab, plays: Playbooks) -> None:
+    """A device that nobody knows got in while the webhook was down; now every update of the VM is refused."""
+    lab = vms
+    lab.control.fault("webhook-down")
+    make(lab, "web", hostDevices=[{"name": "card", "deviceName": "example.com/NOTHING"}])
+    lab.control.fault("webhook-down", on=False)
+    predicted = plays.task(MODULE, name="web", vgpus=ONE, check=True)
+    refused = plays.task(MODULE, name="web", vgpus=ONE)
+    assert predicted.code == refused.code == "profile_not_offered"
+    assert "example.com/NOTHING" in refused.message
+    assert field(lab) not in devices(lab, "web") or len(devices(lab, "web")[field(lab)]) == 1

@@ -1,0 +1,101 @@
+"""Objects of a Harvester cluster, as its API gives them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ansible_collections.vgpu.fleet.plugins.module_utils.harvester import era, resources as r
+from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.snapshot import Listing, Snapshot, key_of
+
+Json = dict[str, Any]
+TYPES = {"NVIDIA A2-4Q": "746", "NVIDIA A2-4C": "754", "NVIDIA A2-8Q": "747"}
+Q4, C4, Q8 = TYPES
+
+
+def gpu(node: str = "n1", *, enabled: bool = True, functions: int = 4) -> Json:
+    addresses = [f"0000:08:00.{number}" for number in range(4, 4 + functions)] if enabled else []
+    status = {"vfAddresses": addresses, "vGPUDevices": [r.device_name(node, one) for one in addresses]}
+    return {
+        "metadata": {"name": r.device_name(node, "0000:08:00.0"), "labels": {"nodename": node}},
+        "spec": {"address": "0000:08:00.0", "nodeName": node, "enabled": enabled},
+        "status": status if addresses else {},
+    }
+
+
+def vgpu(
+    function: int = 4,
+    *,
+    node: str = "n1",
+    asked: str | None = None,
+    configured: str | None = None,
+    offered: tuple[str, ...] = tuple(TYPES),
+    status: Json | None = None,
+    revision: int = 1,
+) -> Json:
+    address = f"0000:08:00.{function}"
+    found: Json = {"availableTypes": {name: TYPES[name] for name in offered}} if offered else {}
+    if configured:
+        found = {"vGPUStatus": r.CONFIGURED, "uuid": TYPES[configured], "configureVGPUTypeName": configured}
+    return {
+        "metadata": {
+            "name": r.device_name(node, address),
+            "labels": {r.NODE_LABEL: node, r.PARENT_LABEL: r.device_name(node, "0000:08:00.0")},
+            "resourceVersion": str(revision),
+        },
+        "spec": {
+            "address": address,
+            "nodeName": node,
+            "parentGPUDeviceAddress": "0000:08:00.0",
+            "enabled": asked is not None,
+            "vGPUTypeName": asked or "",
+        },
+        "status": found if status is None else status,
+    }
+
+
+def claim(function: int = 4, type_name: str = Q4, *, node: str = "n1", bound: bool = True, going: bool = False) -> Json:
+    metadata: Json = {
+        "name": r.device_name(node, f"0000:08:00.{function}"),
+        "annotations": {r.OVERRIDE_ANNOTATION: f"nvidia.com/{type_name.replace(' ', '_')}"},
+    }
+    if going:
+        metadata["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    return {"metadata": metadata, "spec": {"nodeName": node}, "status": {"passthroughEnabled": bound}}
+
+
+def node(name: str = "n1", *, ready: bool = True, capacity: dict[str, int] | None = None, **counts: int) -> Json:
+    """Counts are by the end of the type's name, as in q4=2."""
+    names = {"q4": "nvidia.com/NVIDIA_A2-4Q", "c4": "nvidia.com/NVIDIA_A2-4C", "q8": "nvidia.com/NVIDIA_A2-8Q"}
+    return {
+        "metadata": {"name": name, "labels": {}},
+        "spec": {},
+        "status": {
+            "allocatable": {names[short]: str(count) for short, count in counts.items()},
+            "capacity": {names[short]: str(count) for short, count in (capacity or counts).items()},
+            "conditions": [{"type": "Ready", "status": "True" if ready else "False"}],
+        },
+    }
+
+
+def vm(
+    name: str, *, devices: list[tuple[str, str]] | None = None, note: str | None = None, field: str = "hostDevices"
+) -> Json:
+    listed = [{"name": device, "deviceName": resource} for device, resource in devices or []]
+    return {
+        "metadata": {"name": name, "namespace": "default", "annotations": {r.ALLOCATION_NOTE: note} if note else {}},
+        "spec": {"template": {"spec": {"domain": {"devices": {field: listed}}}}},
+    }
+
+
+def instance(name: str, *, phase: str = "Running", on: str = "n1") -> Json:
+    return {"metadata": {"name": name, "namespace": "default"}, "status": {"phase": phase, "nodeName": on}, "spec": {}}
+
+
+def listing(*items: Json) -> Listing:
+    return Listing({key_of(item): item for item in items}, "1")
+
+
+def snapshot(version: str = "1.8", **lists: list[Json]) -> Snapshot:
+    given = {"gpus": [gpu()], "nodes": [node()], **lists}
+    fields = ("gpus", "vgpus", "nodes", "vms", "instances", "claims", "pci_devices", "mig")
+    return Snapshot(era.chosen(version), **{name: listing(*given.get(name, [])) for name in fields})

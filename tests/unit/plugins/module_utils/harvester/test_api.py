@@ -1,0 +1,90 @@
+from __future__ import annotations
+
+import pytest
+from ansible_collections.vgpu.fleet.plugins.module_utils.harvester import api as module
+from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.access import Access, BadConnection
+from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.api import ApiServer
+
+from tests.unit.plugins.module_utils.harvester.server import Server
+
+IN_USE = "device d is in use with VM v in namespace n"
+DENIAL = f'admission webhook "pcidevices.harvesterhci.io" denied the request: {IN_USE}'
+
+
+@pytest.fixture
+def serve():
+    servers = []
+
+    def start(answer, **access):
+        server = Server(answer)
+        servers.append(server)
+        return server, ApiServer(Access(server.url, **access))
+
+    yield start
+    for server in servers:
+        server.stop()
+
+
+def answering(status, content=None):
+    return lambda _asked: (status, content if content is not None else {})
+
+
+def test_a_denial_arrives_as_500_and_is_never_sent_again(serve):
+    server, api = serve(answering(500, {"message": DENIAL, "reason": "InternalError"}))
+    with pytest.raises(module.Denied) as caught:
+        api.patch("/x", {"spec": {}})
+    assert len(server.asked) == 1
+    assert caught.value.text == IN_USE
+
+
+@pytest.mark.parametrize(
+    ("status", "content", "error"),
+    [
+        (401, {}, module.Unauthorized),
+        (403, {"message": 'nodes is forbidden: User "u" cannot list resource "nodes"'}, module.Forbidden),
+        (404, {"message": "not found"}, module.NotFound),
+        (409, {"message": "the object has been modified"}, module.Conflict),
+        (500, {"message": "etcd is unhappy"}, module.ApiError),
+        (422, {"message": "wrong type"}, module.ApiError),
+    ],
+)
+def test_errors_in_our_words(serve, status, content, error):
+    server, api = serve(answering(status, content))
+    with pytest.raises(error) as caught:
+        api.get("/api/v1/nodes")
+    assert len(server.asked) == 1
+    if status == 403:
+        assert 'cannot list resource "nodes"' in caught.value.message
+        assert "ClusterRole" in caught.value.hint
+
+
+def test_a_busy_server_is_asked_again(serve, monkeypatch):
+    monkeypatch.setattr(module.time, "sleep", lambda _seconds: None)
+    answers = [(429, {}), (503, {}), (200, {"fine": True})]
+    server, api = serve(lambda _asked: answers.pop(0))
+    assert api.get("/x") == {"fine": True}
+    assert len(server.asked) == 3
+
+
+def test_a_server_that_is_not_there_is_an_error_at_once(serve):
+    server, api = serve(answering(200))
+    server.stop()
+    with pytest.raises(BadConnection, match="cannot be reached"):
+        api.get("/x")
+
+
+def test_each_group_has_a_header_of_its_own_and_patches_are_merge_patches(serve):
+    server, api = serve(answering(200), token="t", impersonate_user="me", impersonate_groups=("a", "b"))
+    api.patch("/x", {"spec": {"enabled": True}}, dry_run=True)
+    (asked,) = server.asked
+    assert asked.headers.get_all("Impersonate-Group") == ["a", "b"]
+    assert asked.headers["Authorization"] == "Bearer t"
+    assert asked.headers["Content-Type"] == "application/merge-patch+json"
+    assert asked.path == "/x?dryRun=All"
+    assert asked.body == {"spec": {"enabled": True}}
+
+
+def test_a_watch_yields_events_as_they_come(serve):
+    events = [{"type": "ADDED", "object": {"n": number}} for number in range(3)]
+    _server, api = serve(answering(200, events))
+    assert list(api.watch("/x", "5", 10)) == events
