@@ -64,7 +64,12 @@ unit: $(TARBALL) ## Unit tests
 	$(PYTEST) tests/unit
 
 # One after the other, so that the labs of one suite are gone before the next starts its own.
-SUITES := $(sort $(dir $(wildcard tests/integration/*/test_*.py)))
+MODULE_SUITES := tests/integration/modules/ tests/integration/vsphere_modules/
+SUITES := $(filter-out $(MODULE_SUITES),$(sort $(dir $(wildcard tests/integration/*/test_*.py))))
+
+.PHONY: integration-modules
+integration-modules: ## Tests of the modules through ansible-playbook, which are too new to be part of test
+	@$(MAKE) integration SUITES="$(MODULE_SUITES)"
 
 .PHONY: integration
 integration: $(INSTALLED) ## Tests of the installed collection and of the lab, on running labs

@@ -1,0 +1,352 @@
+# Copyright: (c) 2026, The vgpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What of a vCenter's inventory matters for GPUs, read in two calls and one for each kind of GPU host.
+
+The first call goes through folders and clusters to all hosts. The second reads the PCI ids of GPU hosts and the VMs
+that are on them; no other VM is read. Names, PCI ids and references are all that is left of vSphere's types.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
+from typing import Any
+
+from ansible_collections.vgpu.fleet.plugins.module_utils.errors import listing, nearest
+from ansible_collections.vgpu.fleet.plugins.module_utils.planning.demand import NothingSelected
+from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.faults import Subject, moid_of
+from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.session import Properties, Session
+
+SHARED_DIRECT = "sharedDirect"
+SHARED = "shared"
+DIRECT = "direct"
+
+NVIDIA = 0x10DE
+
+HOST_PATHS = [
+    "name",
+    "parent",
+    "vm",
+    "runtime.connectionState",
+    "runtime.inMaintenanceMode",
+    "config.product.version",
+    "config.graphicsInfo",
+    "config.graphicsConfig",
+    "config.sharedPassthruGpuTypes",
+]
+GPU_HOST_PATHS = ["hardware.pciDevice", "configManager.graphicsManager", "configManager.serviceSystem"]
+VM_PATHS = ["name", "runtime.powerState", "runtime.host", "config.template", "config.hardware.device"]
+
+
+@dataclass(frozen=True)
+class GpuFacts:
+    """A GPU as its host shows it. `vms` are the ids of the VMs on it."""
+
+    address: str
+    name: str = ""
+    graphics_type: str = SHARED_DIRECT
+    vgpu_mode: str | None = None
+    memory_kib: int = 0
+    vms: tuple[str, ...] = ()
+    # PCI device id in the high and vendor id in the low 16 bits, as vSphere joins them.
+    device: int | None = None
+
+
+@dataclass(frozen=True)
+class Configured:
+    """What a GPU is configured to be, which it is after a restart of Xorg or of the host at the latest."""
+
+    graphics_type: str
+    vgpu_mode: str | None = None
+
+
+@dataclass(frozen=True)
+class ProfileFacts:
+    """A vGPU profile as a host of version 7.0.3 or later describes it."""
+
+    name: str
+    device: int
+    mig: bool
+
+
+@dataclass(frozen=True)
+class HostFacts:
+    moid: str
+    name: str
+    cluster: str = ""
+    datacenter: str = ""
+    drs: bool = False
+    version: str = ""
+    connected: bool = True
+    maintenance: bool = False
+    gpus: tuple[GpuFacts, ...] = ()
+    default_type: str = SHARED
+    policy: str = "performance"
+    configured: Mapping[str, Configured] = field(default_factory=dict, hash=False)
+    # Names of the profiles on offer, and what is known of them: nothing before 7.0.3.
+    profiles: tuple[str, ...] = ()
+    details: tuple[ProfileFacts, ...] = ()
+    # Framebuffer in MiB by `GpuFacts.device`.
+    framebuffers: Mapping[int, int] = field(default_factory=dict, hash=False)
+    reference: Any = field(default=None, compare=False, repr=False)
+    browser: Any = field(default=None, compare=False, repr=False)
+    graphics_manager: Any = field(default=None, compare=False, repr=False)
+    service_system: Any = field(default=None, compare=False, repr=False)
+    vms: tuple[Any, ...] = field(default=(), compare=False, repr=False)
+
+    @property
+    def numbers(self) -> tuple[int, ...]:
+        return tuple(int(part) for part in self.version.split(".") if part.isdigit())
+
+
+@dataclass(frozen=True)
+class VmFacts:
+    """A VM of a GPU host. `vgpus` are pairs of device key and profile, `bindings` the addresses that are known."""
+
+    moid: str
+    name: str
+    host: str
+    power: str = "poweredOff"
+    template: bool = False
+    vgpus: tuple[tuple[int, str], ...] = ()
+    bindings: Mapping[int, str] = field(default_factory=dict, hash=False)
+    reference: Any = field(default=None, compare=False, repr=False)
+
+    @property
+    def running(self) -> bool:
+        return self.power == "poweredOn"
+
+
+@dataclass(frozen=True)
+class Inventory:
+    hosts: tuple[HostFacts, ...] = ()
+    vms: tuple[VmFacts, ...] = ()
+    api_version: str = ""
+
+    @property
+    def gpu_hosts(self) -> tuple[HostFacts, ...]:
+        return tuple(host for host in self.hosts if host.gpus)
+
+    def host(self, name: str) -> HostFacts:
+        return next(host for host in self.hosts if host.name == name)
+
+
+def read(session: Session, *, cluster: str | None = None, esxi_hosts: Sequence[str] | None = None) -> Inventory:
+    """The GPU side of the inventory, or of a part of it: a cluster, hosts by name or shell pattern, or both."""
+    hosts = selected(read_hosts(session), cluster=cluster, esxi_hosts=esxi_hosts)
+    return complete(session, hosts)
+
+
+def read_hosts(session: Session) -> list[HostFacts]:
+    """All hosts, in one call."""
+    vim = session.vim
+    query = session.vmodl.query.PropertyCollector
+
+    def way(name: str, kind: Any, path: str, *further: str) -> Any:
+        selections = [query.SelectionSpec(name=other) for other in further]
+        return query.TraversalSpec(name=name, type=kind, path=path, skip=False, selectSet=selections)
+
+    ways = [
+        way("folders", vim.Folder, "childEntity", "folders", "datacenters", "resources"),
+        way("datacenters", vim.Datacenter, "hostFolder", "folders"),
+        way("resources", vim.ComputeResource, "host"),
+    ]
+    resource_paths = ["name", "parent", "environmentBrowser"]
+    wanted = {
+        vim.HostSystem: HOST_PATHS,
+        vim.ComputeResource: resource_paths,
+        vim.ClusterComputeResource: [*resource_paths, "configurationEx.drsConfig.enabled"],
+        vim.Datacenter: ["name"],
+        vim.Folder: ["parent"],
+    }
+    answer = session.collect(
+        Subject("read the hosts"),
+        query.FilterSpec(
+            objectSet=[query.ObjectSpec(obj=session.content.rootFolder, skip=True, selectSet=ways)],
+            propSet=[query.PropertySpec(type=kind, pathSet=paths) for kind, paths in wanted.items()],
+        ),
+    )
+    by_id = {moid_of(reference): found for reference, found in answer}
+    hosts = [
+        _host(reference, found, by_id, modes=session.has("8.0.3"))
+        for reference, found in answer
+        if isinstance(reference, vim.HostSystem)
+    ]
+    return sorted(hosts, key=lambda host: host.name)
+
+
+def _host(reference: Any, found: Properties, by_id: Mapping[str, Properties], *, modes: bool) -> HostFacts:
+    parent = moid_of(found.get("parent"))
+    resource = by_id.get(parent, {})
+    config = found.get("config.graphicsConfig")
+    return HostFacts(
+        moid=moid_of(reference),
+        name=found.get("name") or moid_of(reference),
+        cluster=resource.get("name", ""),
+        datacenter=_datacenter(parent, by_id),
+        drs=bool(resource.get("configurationEx.drsConfig.enabled")),
+        version=found.get("config.product.version") or "",
+        connected=found.get("runtime.connectionState") == "connected",
+        maintenance=bool(found.get("runtime.inMaintenanceMode")),
+        gpus=gpus_of(found.get("config.graphicsInfo"), modes=modes),
+        default_type=config.hostDefaultGraphicsType if config else SHARED,
+        policy=config.sharedPassthruAssignmentPolicy if config else "performance",
+        configured={
+            entry.deviceId: Configured(entry.graphicsType, entry.vgpuMode if modes else None)
+            for entry in (config.deviceType if config else None) or []
+        },
+        profiles=tuple(found.get("config.sharedPassthruGpuTypes") or []),
+        reference=reference,
+        browser=resource.get("environmentBrowser"),
+        vms=tuple(found.get("vm") or []),
+    )
+
+
+def gpus_of(graphics_info: Any, *, modes: bool) -> tuple[GpuFacts, ...]:
+    """NVIDIA's GPUs among a host's graphics. `modes` tells that the API knows vGPU modes."""
+    return tuple(
+        GpuFacts(
+            address=entry.pciId,
+            name=entry.deviceName or "",
+            graphics_type=entry.graphicsType,
+            vgpu_mode=(entry.vgpuMode or "none") if modes else None,
+            memory_kib=entry.memorySizeInKB or 0,
+            vms=tuple(moid_of(vm) for vm in entry.vm or []),
+        )
+        for entry in graphics_info or []
+        # Hosts list the graphics of their service processor as well.
+        if "nvidia" in f"{entry.vendorName} {entry.deviceName}".casefold()
+    )
+
+
+def _datacenter(moid: str, by_id: Mapping[str, Properties]) -> str:
+    """Upwards from a cluster: only a datacenter has a name here and no parent."""
+    while moid in by_id:
+        found = by_id[moid]
+        if "parent" not in found:
+            return str(found.get("name", ""))
+        moid = moid_of(found["parent"])
+    return ""
+
+
+def selected(
+    hosts: Sequence[HostFacts], *, cluster: str | None = None, esxi_hosts: Sequence[str] | None = None
+) -> list[HostFacts]:
+    """The hosts that options mean. A name or pattern that nothing matches is an error with what there is."""
+    chosen = list(hosts)
+    if cluster:
+        chosen = [host for host in chosen if host.cluster == cluster]
+        if not chosen:
+            raise _nothing("cluster", cluster, {host.cluster for host in hosts if host.cluster})
+        if len({host.datacenter for host in chosen}) > 1:
+            raise NothingSelected(
+                f"There are several clusters {cluster}, in {listing(host.datacenter for host in chosen)}.",
+                hint="Name the hosts with esxi_hosts instead.",
+            )
+    if esxi_hosts:
+        names: set[str] = set()
+        for pattern in esxi_hosts:
+            matching = {host.name for host in chosen if host.name == pattern or fnmatchcase(host.name, pattern)}
+            if not matching:
+                where = f"host of cluster {cluster}" if cluster else "host"
+                raise _nothing(where, pattern, {host.name for host in chosen})
+            names |= matching
+        chosen = [host for host in chosen if host.name in names]
+    return chosen
+
+
+def _nothing(what: str, name: str, known: Iterable[str]) -> NothingSelected:
+    known = sorted(known)
+    alike = nearest(name, known)
+    meant = f"Did you mean {' or '.join(alike[:2])}? " if alike else ""
+    return NothingSelected(f"There is no {what} {name!r}.", hint=f"{meant}There are: {listing(known, limit=20)}.")
+
+
+def complete(session: Session, hosts: Sequence[HostFacts]) -> Inventory:
+    """Hosts with what only GPU hosts have: PCI ids, profiles in detail, and their VMs."""
+    gpu_hosts = [host for host in hosts if host.gpus]
+    if not gpu_hosts:
+        return Inventory(tuple(hosts), api_version=session.content.about.apiVersion)
+    vms = [vm for host in gpu_hosts for vm in host.vms]
+    filters = [session.objects_filter([host.reference for host in gpu_hosts], _gpu_host_paths(session))]
+    if vms:
+        filters.append(session.objects_filter(vms, VM_PATHS))
+    answer = session.collect(Subject("read the GPU hosts and their VMs"), *filters)
+    by_id = {moid_of(reference): found for reference, found in answer}
+    bindings: dict[str, dict[int, str]] = {}
+    for host in gpu_hosts:
+        for binding in by_id.get(host.moid, {}).get("config.assignableHardwareBinding") or []:
+            if binding.pciId and binding.deviceKey is not None:
+                bindings.setdefault(moid_of(binding.vm), {})[binding.deviceKey] = binding.pciId
+    vgpu = session.vim.vm.device.VirtualPCIPassthrough.VmiopBackingInfo
+    found_vms = [
+        _vm(reference, found, vgpu, bindings.get(moid_of(reference), {}))
+        for reference, found in answer
+        if isinstance(reference, session.vim.VirtualMachine)
+    ]
+    details = _Details(session)
+    whole = [details.of(_with_hardware(host, by_id.get(host.moid, {}))) if host.gpus else host for host in hosts]
+    return Inventory(tuple(whole), tuple(found_vms), session.content.about.apiVersion)
+
+
+def _gpu_host_paths(session: Session) -> list[str]:
+    # Only since 9.1 it says which device of which VM is on which GPU (facts 1.3).
+    return [*GPU_HOST_PATHS, "config.assignableHardwareBinding"] if session.has("9.1") else GPU_HOST_PATHS
+
+
+def _with_hardware(host: HostFacts, found: Properties) -> HostFacts:
+    devices = {
+        # They are signed shorts (facts 1.3).
+        entry.id: (entry.deviceId & 0xFFFF) << 16 | entry.vendorId & 0xFFFF
+        for entry in found.get("hardware.pciDevice") or []
+    }
+    return replace(
+        host,
+        gpus=tuple(replace(gpu, device=devices.get(gpu.address)) for gpu in host.gpus),
+        graphics_manager=found.get("configManager.graphicsManager"),
+        service_system=found.get("configManager.serviceSystem"),
+    )
+
+
+def _vm(reference: Any, found: Properties, vgpu: Any, bindings: Mapping[int, str]) -> VmFacts:
+    devices = found.get("config.hardware.device") or []
+    return VmFacts(
+        moid=moid_of(reference),
+        name=found.get("name") or moid_of(reference),
+        host=moid_of(found.get("runtime.host")),
+        power=str(found.get("runtime.powerState") or "poweredOff"),
+        template=bool(found.get("config.template")),
+        vgpus=tuple((device.key, device.backing.vgpu) for device in devices if isinstance(device.backing, vgpu)),
+        bindings=bindings,
+        reference=reference,
+    )
+
+
+class _Details:
+    """Profiles in detail, asked for once for hosts of the same version, boards and profiles: the driver decides."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._known: dict[Any, tuple[tuple[ProfileFacts, ...], dict[int, int]]] = {}
+
+    def of(self, host: HostFacts) -> HostFacts:
+        if not self._session.has("7.0.3") or not host.profiles or host.browser is None or not host.connected:
+            return host
+        alike = (host.version, host.profiles, frozenset(gpu.device for gpu in host.gpus))
+        if alike not in self._known:
+            self._known[alike] = self._ask(host)
+        details, framebuffers = self._known[alike]
+        return replace(host, details=details, framebuffers=framebuffers)
+
+    def _ask(self, host: HostFacts) -> tuple[tuple[ProfileFacts, ...], dict[int, int]]:
+        subject = Subject(f"tell what host {host.name} offers", host=host.name)
+        target = self._session.call(subject, host.browser.QueryConfigTarget, host=host.reference)
+        details = tuple(
+            ProfileFacts(entry.profileName, entry.deviceVendorId, entry.profileSharing == "mig")
+            for entry in (target.vgpuProfileInfo if target else None) or []
+        )
+        devices = (target.vgpuDeviceInfo if target else None) or []
+        return details, {entry.deviceVendorId: entry.maxFbSizeInGib * 1024 for entry in devices}

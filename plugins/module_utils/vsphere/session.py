@@ -1,0 +1,209 @@
+# Copyright: (c) 2026, The vgpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""A session with vCenter: opened late, used for every call, always closed.
+
+pyVmomi is imported here and nowhere else at the top of a file: after the options were checked, and only once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from functools import cached_property
+from http.client import HTTPException
+from threading import Lock
+from typing import Any, TypeVar
+
+from ansible_collections.vgpu.fleet.plugins.module_utils.errors import FleetError
+from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.faults import Subject, error_from, moid_of
+
+T = TypeVar("T")
+
+Properties = dict[str, Any]
+
+
+class MissingLibrary(FleetError):
+    code = "missing_library"
+
+
+class BadConnection(FleetError):
+    code = "bad_connection"
+
+
+class Unauthorized(FleetError):
+    code = "unauthorized"
+
+
+class Session:
+    """Calls to one vCenter. `vim` and `vmodl` are pyVmomi's, for those who build specs."""
+
+    def __init__(self, instance: Any, login: Callable[[Any], None]) -> None:
+        from pyVmomi import vim, vmodl
+
+        self.vim: Any = vim
+        self.vmodl: Any = vmodl
+        self._login = login
+        self._lock = Lock()
+        self.content = instance.RetrieveContent()
+        self.stub = instance._stub
+
+    @classmethod
+    @contextmanager
+    def open(cls, params: Mapping[str, Any]) -> Iterator[Session]:
+        """A session by a module's connection options, for a `with` block."""
+        session = _connect(params)
+        try:
+            yield session
+        finally:
+            session.close()
+
+    def close(self) -> None:
+        with suppress(Exception):
+            self.content.sessionManager.Logout()
+        with suppress(Exception):
+            self.stub.DropConnections()
+
+    @cached_property
+    def version(self) -> tuple[int, ...]:
+        """The API version as numbers."""
+        return tuple(int(part) for part in self.content.about.apiVersion.split(".") if part.isdigit())
+
+    def has(self, since: str) -> bool:
+        """Whether the server knows what came with an API version; newer fields must not be asked for (facts 8.2)."""
+        wanted = tuple(int(part) for part in since.split("."))
+        length = max(len(wanted), len(self.version))
+        mine, its = (numbers + (0,) * (length - len(numbers)) for numbers in (self.version, wanted))
+        return mine >= its
+
+    # Calls
+    def call(self, subject: Subject, method: Callable[..., T], *args: Any, **kwargs: Any) -> T:
+        """Make one call. A session that ended meanwhile is opened again once: such a call has done nothing."""
+        cookie = self.stub.cookie
+        with self.reporting(subject):
+            try:
+                return method(*args, **kwargs)
+            except self.vim.fault.NotAuthenticated:
+                self.reopen(cookie)
+                return method(*args, **kwargs)
+
+    @contextmanager
+    def reporting(self, subject: Subject) -> Iterator[None]:
+        """Faults and lost connections become our errors."""
+        try:
+            yield
+        except self.vmodl.MethodFault as fault:
+            raise error_from(fault, subject, self.name_of) from fault
+        except (OSError, HTTPException) as error:
+            raise BadConnection(f"The connection to vCenter broke while it was to {subject.doing}: {error}.") from error
+        except KeyError as error:
+            # pyVmomi dies on faults that it does not know (facts section 5).
+            raise BadConnection(
+                f"vCenter refused to {subject.doing} with a fault that pyVmomi does not know: {error}.",
+                hint="Update pyVmomi.",
+            ) from error
+
+    def reopen(self, ended: str | None = None) -> None:
+        """Log in again, unless another thread has done so since the session with this cookie ended."""
+        with self._lock:
+            if ended is None or self.stub.cookie == ended:
+                self.stub.cookie = ""
+                self._login(self.content)
+
+    def name_of(self, reference: Any) -> str:
+        """The name of an object, for messages; its id where there is none to be had."""
+        with suppress(Exception):
+            return str(reference.name)
+        return moid_of(reference)
+
+    # Reading
+    def collect(self, subject: Subject, *filters: Any) -> list[tuple[Any, Properties]]:
+        """The answer to filter specs as pairs of object and properties: one call, unless the server turns pages."""
+        collector = self.content.propertyCollector
+        options = self.vmodl.query.PropertyCollector.RetrieveOptions()
+        found: list[tuple[Any, Properties]] = []
+        result = self.call(subject, collector.RetrievePropertiesEx, list(filters), options)
+        while result is not None:
+            found.extend((entry.obj, self._properties(entry, subject)) for entry in result.objects)
+            if not result.token:
+                break
+            result = self.call(subject, collector.ContinueRetrievePropertiesEx, result.token)
+        return found
+
+    def read(self, subject: Subject, references: Iterable[Any], paths: Sequence[str]) -> list[tuple[Any, Properties]]:
+        """These properties of these objects, which are of one type."""
+        listed = list(references)
+        if not listed:
+            return []
+        return self.collect(subject, self.objects_filter(listed, paths))
+
+    def objects_filter(self, references: Sequence[Any], paths: Sequence[str]) -> Any:
+        collector = self.vmodl.query.PropertyCollector
+        return collector.FilterSpec(
+            objectSet=[collector.ObjectSpec(obj=reference) for reference in references],
+            propSet=[collector.PropertySpec(type=type(references[0]), pathSet=list(paths))],
+            reportMissingObjectsInResults=True,
+        )
+
+    def _properties(self, entry: Any, subject: Subject) -> Properties:
+        for missing in entry.missingSet or []:
+            fault = getattr(missing.fault, "fault", missing.fault)
+            if isinstance(fault, self.vim.fault.NoPermission):
+                raise error_from(fault, subject, self.name_of)
+        return {change.name: change.val for change in entry.propSet or []}
+
+
+def _connect(params: Mapping[str, Any]) -> Session:
+    for option, variable in (("hostname", "HOST"), ("username", "USER"), ("password", "PASSWORD")):
+        if not params.get(option):
+            raise BadConnection(f"The option {option} is missing.", hint=f"Give it, or set VMWARE_{variable}.")
+    try:
+        from pyVim import connect
+        from pyVmomi import vim, vmodl
+    except ImportError as error:
+        raise MissingLibrary(
+            f"The Python package pyVmomi is missing: {error}.",
+            hint="Install it where the module runs: pip install pyvmomi.",
+        ) from error
+    import ssl
+
+    sdk: Any = connect
+    service: Any = vim.ServiceInstance
+    host, port, user = params["hostname"], params["port"], params["username"]
+    server = f"{host}:{port}"
+    proxy: dict[str, Any] = {}
+    if params.get("proxy_host"):
+        proxy = {"httpProxyHost": params["proxy_host"], "httpProxyPort": params.get("proxy_port") or 80}
+    tls = ssl.create_default_context()
+    if not params["validate_certs"]:
+        tls.check_hostname = False
+        tls.verify_mode = ssl.CERT_NONE
+
+    def login(content: Any) -> None:
+        content.sessionManager.Login(user, params["password"], None)
+
+    try:
+        stub = sdk.SmartStubAdapter(host=host, port=port, sslContext=tls, **proxy)
+        session = Session(service("ServiceInstance", stub), login)
+        login(session.content)
+    except vim.fault.InvalidLogin as error:
+        raise Unauthorized(f"vCenter {server} does not accept the user {user} with this password.") from error
+    except ssl.SSLCertVerificationError as error:
+        raise BadConnection(
+            f"The certificate of vCenter {server} cannot be verified: {error.verify_message}.",
+            hint="Trust its authority where the module runs (SSL_CERT_FILE), or set validate_certs to false.",
+        ) from error
+    except vmodl.MethodFault as fault:
+        raise error_from(fault, Subject(f"log {user} in at {server}")) from fault
+    except (OSError, HTTPException) as error:
+        raise BadConnection(
+            f"vCenter {server} cannot be reached: {error}.",
+            hint="Check hostname, port, and proxy_host if there is one.",
+        ) from error
+    except Exception as error:
+        # That is how pyVmomi says that something else answers there.
+        if "is not a VIM server" not in str(error):
+            raise
+        raise BadConnection(f"What answers at {server} is not vCenter.", hint="Check hostname and port.") from error
+    return session

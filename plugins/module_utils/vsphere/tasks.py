@@ -1,0 +1,70 @@
+# Copyright: (c) 2026, The vgpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Tasks of vCenter: started, awaited together, and their faults in our words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ansible_collections.vgpu.fleet.plugins.module_utils.errors import FleetError
+from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere import watch
+from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.faults import (
+    Subject,
+    VsphereError,
+    error_from,
+    moid_of,
+)
+from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.session import Properties, Session
+
+PATHS = ["info.state", "info.error", "info.result"]
+
+
+class TaskTimeout(FleetError):
+    code = "timeout"
+
+
+def run(session: Session, subject: Subject, method: Any, *args: Any, timeout: float = 600, **kwargs: Any) -> Any:
+    """Start one task and wait for its result."""
+    task = session.call(subject, method, *args, **kwargs)
+    return wait(session, task, subject, timeout=timeout)
+
+
+def wait(session: Session, task: Any, subject: Subject, *, timeout: float = 600) -> Any:
+    """The result of a task; its fault becomes our error."""
+    outcome = wait_all(session, {task: subject}, timeout=timeout)[task]
+    if isinstance(outcome, VsphereError):
+        raise outcome
+    return outcome
+
+
+def wait_all(session: Session, tasks: Mapping[Any, Subject], *, timeout: float = 600) -> dict[Any, Any]:
+    """The result, or the error, of each task. An error is returned, not raised: the other tasks go on."""
+    if not tasks:
+        return {}
+
+    def done(seen: watch.Seen) -> bool:
+        return not _pending(seen)
+
+    seen = watch.until(session, next(iter(tasks.values())), list(tasks), PATHS, done, timeout=timeout)
+    late = _pending(seen)
+    if late:
+        parts = [f"to {tasks[task].doing} ({moid_of(task)} is {seen[task].get('info.state')})" for task in late]
+        raise TaskTimeout(
+            f"vCenter did not manage within {timeout:.0f} seconds {'; '.join(parts)}.",
+            hint="The task goes on there. Look at it, or wait longer.",
+        )
+    return {task: _outcome(session, seen[task], subject) for task, subject in tasks.items()}
+
+
+def _pending(seen: watch.Seen) -> list[Any]:
+    return [task for task, properties in seen.items() if properties.get("info.state") not in ("success", "error")]
+
+
+def _outcome(session: Session, seen: Properties, subject: Subject) -> Any:
+    if seen["info.state"] != "error":
+        return seen.get("info.result")
+    error = seen.get("info.error")
+    return error_from(getattr(error, "fault", None) or error, subject, session.name_of)

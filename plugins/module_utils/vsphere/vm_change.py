@@ -1,0 +1,327 @@
+# Copyright: (c) 2026, The vgpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""A VM brought to what a task asks for: read, decide, apply, and see that it is so."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from ansible_collections.vgpu.fleet.plugins.module_utils.errors import FleetError
+from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere import (
+    inventory,
+    tasks,
+    vm_devices,
+    vm_placement,
+    vm_plan,
+    vm_rules,
+    vm_spec,
+)
+from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.faults import Subject, VsphereError
+from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.inventory import HostFacts
+from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.session import Session
+from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm_outcome import (
+    Outcome,
+    named_pci_devices,
+    named_vgpus,
+)
+from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm_plan import VmPlan, Wish
+from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm_power import ABSENT, HARD, PRESENT
+from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm_prepare import needs_of
+from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm_reach import Reach
+from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm_reading import Sighting, see
+from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm_rehearsal import rehearse
+from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm_request import Request
+from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm_running import (
+    Running,
+    Seat,
+    refuse_soft_without_tools,
+)
+from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm_state import Machine
+
+ATTEMPTS = 6
+# Between attempts, growing: another task on the VM has to end first.
+PAUSE = 0.5
+
+
+class IsTemplate(FleetError):
+    code = "vm_is_template"
+
+
+@dataclass(frozen=True)
+class Decision:
+    """A plan with what was found out on the way to it. `host` is None where DRS or vSphere chooses."""
+
+    plan: VmPlan
+    wish: Wish
+    reach: Reach | None = None
+    host: str | None = None
+
+
+class Hosts:
+    """All hosts, read when first needed."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    @cached_property
+    def all(self) -> Sequence[HostFacts]:
+        return inventory.read_hosts(self._session)
+
+    def around(self, machine: Machine, *, only: str = "") -> Reach:
+        """The hosts of the cluster that a VM is registered in, or the one that the task names."""
+        home = next((host for host in self.all if host.moid == machine.host), None)
+        beside = [
+            host for host in self.all if home and (host.cluster, host.datacenter) == (home.cluster, home.datacenter)
+        ]
+        if only:
+            beside = inventory.selected(beside or self.all, esxi_hosts=[only])
+        return Reach(self._session, beside)
+
+    def name(self, moid: str | None) -> str | None:
+        return next((host.name for host in self.all if host.moid == moid), None)
+
+
+class VmChange:
+    """Changes of a VM that exists."""
+
+    def __init__(self, session: Session, request: Request, hosts: Hosts) -> None:
+        self._session = session
+        self._request = request
+        self._hosts = hosts
+        self._running = Running(session, request)
+
+    def run(self, seen: Sighting, *, check_mode: bool) -> Outcome:
+        decision = self.decide(seen)
+        if check_mode:
+            if not decision.plan.deletes:
+                rehearse(self._session, seen, decision.plan)
+            return self.predicted(seen, decision)
+        if not decision.plan.changed:
+            return self.shown(seen, decision.plan)
+        return self.apply(seen, decision)
+
+    # Deciding
+    def decide(self, seen: Sighting) -> Decision:
+        machine = seen.machine
+        if machine.template:
+            raise IsTemplate(
+                f"{machine.name} is a template, which is not changed here.",
+                hint="Convert it to a VM first, or name a new VM and give it as template.",
+            )
+        settled = self._settled(machine)
+        if settled is not None:
+            return settled
+        reach = self._hosts.around(machine, only=self._request.creation.esxi_host)
+        wish = self._request.wish(sorted({*reach.profiles, *machine.vgpus}))
+        judge_devices(machine.name, machine, wish, reach)
+        plan = vm_plan.plan(machine, wish, self._session.version)
+        refuse_soft_without_tools(machine, plan.power, self._request)
+        return Decision(plan, wish, reach, self._room(machine, plan, reach))
+
+    def _settled(self, machine: Machine) -> Decision | None:
+        """Decided by the VM alone, where no host has to be asked: nothing is to be done, or only to stop or delete."""
+        wish = self._request.wish(sorted(machine.vgpus))
+        willing = replace(wish, power_cycle=HARD, discard_suspended=True)
+        try:
+            plan = vm_plan.plan(machine, willing, self._session.version)
+        except FleetError:
+            return None
+        if plan.devices.changed or plan.preparation.changed or plan.power.start:
+            return None
+        plan = vm_plan.plan(machine, wish, self._session.version)
+        refuse_soft_without_tools(machine, plan.power, self._request)
+        return Decision(plan, wish)
+
+    def _room(self, machine: Machine, plan: VmPlan, reach: Reach) -> str | None:
+        """The host to start on. Without vGPUs, and without placement, that is not for us to say."""
+        if not plan.power.start:
+            return None
+        only = self._request.creation.esxi_host or None
+        if not self._request.auto or not plan.devices.vgpus:
+            return only
+        current = self._hosts.name(machine.host)
+        return choose_host(machine.name, plan, reach, without=machine.moid, current=current, only=only)
+
+    # Applying
+    def apply(self, seen: Sighting, decision: Decision) -> Outcome:
+        plan = decision.plan
+        stopped = False
+        try:
+            if plan.power.stop:
+                self._running.stop(seen, plan.power.stop)
+                stopped = True
+            if plan.deletes:
+                return self._delete(seen, plan)
+            upgraded = self._upgrade(seen, plan)
+            if plan.reconfigures:
+                self._reconfigure(seen, decision, fresh=not stopped and not upgraded)
+        except FleetError as error:
+            if stopped:
+                error.changed = True
+                if seen.machine.running and plan.power.start:
+                    self._bring_back(seen, decision, error)
+            raise
+        return self.finish(seen, decision, stopped=stopped)
+
+    def stop(self, seen: Sighting, how: str) -> None:
+        self._running.stop(seen, how)
+
+    def finish(self, seen: Sighting, decision: Decision, *, stopped: bool = False) -> Outcome:
+        """Start the VM if it is to run, and look at what came of it."""
+        plan = decision.plan
+        seat = None
+        if plan.power.start:
+            try:
+                seat = self._running.start(seen, plan.devices.vgpus, decision.reach, decision.host)
+            except FleetError as error:
+                error.changed = plan.reconfigures or plan.upgrades or stopped
+                if stopped:
+                    error.message += f" VM {plan.machine.name} was powered off for the change and is still off."
+                raise
+        return self.shown(see(self._session, seen.reference, plan.machine.name), plan, seat)
+
+    def _delete(self, seen: Sighting, plan: VmPlan) -> Outcome:
+        name = seen.machine.name
+        subject = Subject(f"delete VM {name}", vm=name)
+        tasks.run(self._session, subject, seen.reference.Destroy_Task, timeout=self._request.wait_timeout)
+        return Outcome(True, name, seen.machine.moid, seen.machine.uuid, seen.folder, diff=plan.diff())
+
+    def _upgrade(self, seen: Sighting, plan: VmPlan) -> bool:
+        """A task of its own: devices of a newer kind are refused before it (facts 2.7)."""
+        if not plan.upgrades:
+            return False
+        name, version = seen.machine.name, f"vmx-{plan.preparation.upgrade_to}"
+        subject = Subject(f"upgrade the hardware of VM {name} to {version}", vm=name)
+        tasks.run(self._session, subject, seen.reference.UpgradeVM_Task, version, timeout=self._request.wait_timeout)
+        return True
+
+    def _reconfigure(self, seen: Sighting, decision: Decision, *, fresh: bool) -> None:
+        """In one task. If the VM was changed meanwhile, it is read and decided again."""
+        plan = decision.plan
+        for attempt in range(1, ATTEMPTS + 1):
+            if not fresh:
+                plan = self._again(seen, decision)
+                if not plan.reconfigures:
+                    return
+            fresh = False
+            name, profiles = plan.machine.name, tuple(sorted({*plan.devices.add_vgpus}))
+            subject = Subject(f"change VM {name}", vm=name, profiles=profiles)
+            spec = vm_spec.reconfiguration(self._session, plan)
+            try:
+                reconfigure = seen.reference.ReconfigVM_Task
+                tasks.run(self._session, subject, reconfigure, spec, timeout=self._request.wait_timeout)
+            except VsphereError as error:
+                if not error.retryable or attempt == ATTEMPTS:
+                    raise
+                time.sleep(PAUSE * attempt)
+            else:
+                return
+
+    def _again(self, seen: Sighting, decision: Decision) -> VmPlan:
+        machine = see(self._session, seen.reference, seen.machine.name).machine
+        return vm_plan.plan(machine, replace(decision.wish, state=PRESENT), self._session.version)
+
+    def _bring_back(self, seen: Sighting, decision: Decision, error: FleetError) -> None:
+        """After a change that failed: the VM as it was is to run again."""
+        try:
+            self._running.start(seen, sorted(seen.machine.vgpus.elements()), decision.reach, None)
+        except FleetError as other:
+            error.message += f" VM {seen.machine.name} was powered off for it and could not be started: {other.message}"
+        else:
+            error.message += f" VM {seen.machine.name} was powered off for it and runs again as it was."
+
+    # Showing
+    def shown(self, seen: Sighting, plan: VmPlan, seat: Seat | None = None) -> Outcome:
+        machine = seen.machine
+        if machine.running and seat is None:
+            seat = self._running.seat(seen.reference, machine.name, host=seen.properties.get("runtime.host"))
+        return Outcome(
+            changed=plan.changed,
+            name=machine.name,
+            moid=machine.moid,
+            uuid=machine.uuid,
+            folder=seen.folder,
+            power=machine.power,
+            host=seat.host if seat else None,
+            gpus=seat.gpus if seat else (),
+            vgpus=named_vgpus(machine),
+            pci_devices=named_pci_devices(machine),
+            restarted=plan.restarts,
+            diff=plan.diff(),
+            warnings=warnings(plan),
+        )
+
+    def predicted(self, seen: Sighting, decision: Decision) -> Outcome:
+        plan, machine = decision.plan, seen.machine
+        if not plan.changed:
+            return self.shown(seen, plan)
+        gone = {device.key for device in plan.devices.remove}
+        kept = replace(machine, devices=tuple(device for device in machine.devices if device.key not in gone))
+        stays = machine.running and not plan.power.changed and not plan.deletes
+        seat = (
+            self._running.seat(seen.reference, machine.name, host=seen.properties.get("runtime.host"))
+            if stays
+            else None
+        )
+        return Outcome(
+            changed=True,
+            name=machine.name,
+            moid=machine.moid,
+            uuid=machine.uuid,
+            folder=seen.folder,
+            power=plan.power.after,
+            host=seat.host if seat else None,
+            gpus=seat.gpus if seat else (),
+            vgpus=[] if plan.deletes else named_vgpus(kept) + [(None, name) for name in plan.devices.add_vgpus],
+            pci_devices=[]
+            if plan.deletes
+            else named_pci_devices(kept) + [(None, request) for request in plan.devices.add_pci],
+            restarted=plan.restarts,
+            diff=plan.diff(),
+            warnings=warnings(plan),
+        )
+
+
+def judge_devices(name: str, machine: Machine, wish: Wish, reach: Reach) -> None:
+    """Refuse what no host could serve, or no VM could have, before anything is changed."""
+    if wish.state == ABSENT:
+        return
+    devices = vm_devices.diff(machine, wish.vgpus, wish.pci_devices, exclusive=wish.exclusive)
+    if devices.add_vgpus:
+        vm_rules.refuse_what_no_host_offers(name, devices.vgpu_counts, reach.offers)
+        together = devices.vgpu_counts + machine.foreign_vgpus
+        several = sum(together.values()) > 1
+        vm_rules.refuse_what_cannot_boot(name, together)
+        if several:
+            # A VM below the needed hardware version will have it by then.
+            needed = needs_of(devices.vgpus, api_version=reach.api_version).hardware_version
+            most = reach.most_vgpus(max(machine.hardware_version, needed if wish.prepare else 0))
+            vm_rules.refuse_what_cannot_boot(name, together, most=most)
+    if devices.add_pci:
+        vm_rules.refuse_what_no_host_has(name, devices.pci, reach.pci_devices())
+
+
+def choose_host(
+    name: str, plan: VmPlan, reach: Reach, *, without: str, current: str | None, only: str | None
+) -> str | None:
+    """A host with room, found by the planner; None where DRS makes the choice among those that have it."""
+    vgpus = plan.devices.vgpu_counts
+    found = vm_placement.rooms(reach.snapshot.fleet_without(without), vgpus, current=current)
+    vm_placement.refuse_without_room(name, vgpus, found)
+    if only:
+        return only
+    return None if reach.places_itself else found.best
+
+
+def warnings(plan: VmPlan) -> list[str]:
+    if not plan.lacking:
+        return []
+    return [
+        f"VM {plan.machine.name} may not start with its devices, since prepare is off and it lacks this:"
+        f" {'; '.join(plan.lacking)}."
+    ]

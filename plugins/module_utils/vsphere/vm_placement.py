@@ -1,0 +1,118 @@
+# Copyright: (c) 2026, The vgpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Which hosts have room for all vGPUs of a VM, and why the others have not. Pure: the planner decides."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from ansible_collections.vgpu.fleet.plugins.module_utils.errors import FleetError
+from ansible_collections.vgpu.fleet.plugins.module_utils.fleet import MIG, MIXED_SIZE, Fleet
+from ansible_collections.vgpu.fleet.plugins.module_utils.planning.capacity import (
+    Means,
+    Obstacle,
+    group_of,
+    room_for,
+    survey,
+)
+from ansible_collections.vgpu.fleet.plugins.module_utils.planning.demand import Demand, Policy, could_be
+from ansible_collections.vgpu.fleet.plugins.module_utils.planning.problem import Problem
+from ansible_collections.vgpu.fleet.plugins.module_utils.profile import parse_or_none
+from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm_state import counted
+
+
+class NoRoom(FleetError):
+    code = "no_room"
+
+
+@dataclass(frozen=True)
+class Rooms:
+    """Hosts with room, the best first; hosts where only the driver knows; and the reasons of the rest."""
+
+    fitting: tuple[str, ...] = ()
+    unsure: tuple[str, ...] = ()
+    reasons: Mapping[str, str] = field(default_factory=dict, hash=False)
+
+    @property
+    def best(self) -> str | None:
+        return next(iter(self.fitting + self.unsure), None)
+
+
+def rooms(fleet: Fleet, vgpus: Mapping[str, int], *, current: str | None = None) -> Rooms:
+    """Each host for itself, since all vGPUs of a VM come from one. The fleet is the one without the VM.
+
+    The host on which the VM is registered comes first, then those whose GPUs are in use anyway.
+    """
+    fitting: list[tuple[bool, bool, str]] = []
+    unsure: list[str] = []
+    reasons: dict[str, str] = {}
+    for node in fleet.ordered_nodes:
+        alone = Fleet((node,))
+        try:
+            reason = _why_not(alone, vgpus)
+        except FleetError as error:
+            reason = error.message
+        if not reason:
+            fresh = not any(slot.holders for gpu in alone.gpus for slot in gpu.slots)
+            fitting.append((node.name != current, fresh, node.name))
+        elif _only_the_driver_knows(alone, vgpus):
+            unsure.append(node.name)
+        else:
+            reasons[node.name] = reason
+    return Rooms(tuple(name for *_rank, name in sorted(fitting)), tuple(unsure), reasons)
+
+
+def refuse_without_room(vm: str, vgpus: Mapping[str, int], found: Rooms) -> None:
+    if found.best is None:
+        each = "; ".join(f"{host}: {reason.rstrip('.')}" for host, reason in sorted(found.reasons.items()))
+        raise NoRoom(
+            f"No host has room for VM {vm} with {counted(vgpus)}" + (f" ({each})." if each else "."),
+            hint="See what is free with vgpu.fleet.vgpu_availability, or use placement: none to leave it to vSphere.",
+        )
+
+
+def _why_not(alone: Fleet, vgpus: Mapping[str, int]) -> str:
+    node = alone.nodes[0]
+    if not node.ready:
+        return "the host is not connected"
+    if not node.schedulable:
+        return "the host is in maintenance mode"
+    if not node.gpus:
+        return "it has no GPU"
+    # The planner counts vGPUs that there are, whoever has them: these come on top.
+    there = Counter(slot.profile for _gpu, slot in alone.slots() if slot.profile)
+    demands = [Demand(profile, there[profile] + count) for profile, count in sorted(vgpus.items()) if count]
+    if not demands or Problem(alone, demands, Policy()).layout.fits:
+        return ""
+    return "; ".join(_obstacles(alone, vgpus)) or f"it has room for only a part of {counted(vgpus)}"
+
+
+def _obstacles(alone: Fleet, vgpus: Mapping[str, int]) -> Iterable[str]:
+    """One sentence for each GPU that takes none of a profile."""
+    for profile in sorted(vgpus):
+        parsed = parse_or_none(profile)
+        if parsed is None:
+            continue
+        for gpu in alone.gpus:
+            if not could_be(gpu, parsed):
+                continue
+            room = room_for(survey(gpu, alone.nodes[0]), group_of(parsed.key), {parsed.key: profile}, Means())
+            if isinstance(room, Obstacle):
+                why = "it is not shared direct" if room.rule == "sriov_off" else room.detail
+                yield f"GPU {gpu.address or gpu.name}: {why}"
+
+
+def _only_the_driver_knows(alone: Fleet, vgpus: Mapping[str, int]) -> bool:
+    """Where sizes mix, or instances are cut, a count is an estimate: the server has the last word."""
+    node = alone.nodes[0]
+    parsed = [profile for profile in map(parse_or_none, vgpus) if profile]
+    return node.usable and any(
+        gpu.mode in (MIXED_SIZE, MIG) and (gpu.mode == MIG) == profile.mig and gpu.sharing and not gpu.blocked
+        for gpu in alone.gpus
+        for profile in parsed
+        if could_be(gpu, profile)
+    )

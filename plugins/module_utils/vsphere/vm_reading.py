@@ -1,0 +1,173 @@
+# Copyright: (c) 2026, The vgpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""vSphere's properties of a VM made into our own record."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ansible_collections.vgpu.fleet.plugins.module_utils.errors import FleetError
+from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.faults import Subject, moid_of
+from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.session import Properties, Session
+from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm_path import path_of
+from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm_state import (
+    OFF,
+    ON,
+    SUSPENDED,
+    Disk,
+    Machine,
+    NetworkCard,
+    PciDevice,
+)
+
+PATHS = (
+    "name",
+    "resourcePool",
+    "snapshot",
+    "runtime.powerState",
+    "runtime.connectionState",
+    "runtime.host",
+    "config.uuid",
+    "config.instanceUuid",
+    "config.template",
+    "config.version",
+    "config.firmware",
+    "config.annotation",
+    "config.changeVersion",
+    "config.hardware",
+    "config.memoryReservationLockedToMax",
+    "config.cpuHotAddEnabled",
+    "config.memoryHotAddEnabled",
+    "config.extraConfig",
+    "guest.toolsRunningStatus",
+)
+POWER = {"poweredOn": ON, "poweredOff": OFF, "suspended": SUSPENDED}
+KIB_PER_GIB = 1 << 20
+# Fields of this age must not be looked at on older servers: pyVmomi does not have them there (facts 8.2).
+GROUPS_SINCE = "8.0.0.1"
+
+
+class VmUnavailable(FleetError):
+    code = "vm_unavailable"
+
+
+@dataclass(frozen=True)
+class Sighting:
+    """A VM with the objects around it that calls need."""
+
+    reference: Any
+    machine: Machine
+    properties: Properties
+    datacenter: Any = None
+    path: str = ""
+
+    @property
+    def folder(self) -> str:
+        return self.path.rpartition("/")[0]
+
+
+def see(session: Session, reference: Any, name: str) -> Sighting:
+    """Read a VM and the folders above it, in one call."""
+    vim, query = session.vim, session.vmodl.query.PropertyCollector
+
+    def way(name: str, kind: Any, path: str) -> Any:
+        return query.TraversalSpec(
+            name=name, type=kind, path=path, skip=False, selectSet=[query.SelectionSpec(name=one) for one in ways]
+        )
+
+    ways = {"up": (vim.ManagedEntity, "parent"), "vapp": (vim.VirtualMachine, "parentVApp")}
+    ways["folder"] = (vim.VirtualApp, "parentFolder")
+    named = ["name", "parent"]
+    wanted = query.FilterSpec(
+        objectSet=[query.ObjectSpec(obj=reference, selectSet=[way(one, *where) for one, where in ways.items()])],
+        propSet=[
+            query.PropertySpec(type=vim.VirtualMachine, pathSet=[*PATHS, "parent", "parentVApp"]),
+            query.PropertySpec(type=vim.VirtualApp, pathSet=[*named, "parentFolder"]),
+            query.PropertySpec(type=vim.Folder, pathSet=named),
+            query.PropertySpec(type=vim.Datacenter, pathSet=named),
+        ],
+    )
+    found = session.collect(Subject(f"read VM {name}", vm=name), wanted)
+    properties = next((values for entity, values in found if isinstance(entity, vim.VirtualMachine)), None)
+    if properties is None or "config.hardware" not in properties:
+        state = (properties or {}).get("runtime.connectionState") or "not there"
+        raise VmUnavailable(
+            f"The configuration of VM {name} cannot be read: it is {state}.",
+            hint="Its host or its files are out of reach; bring them back first.",
+        )
+    datacenter = next((entity for entity, _values in found if isinstance(entity, vim.Datacenter)), None)
+    path = path_of(moid_of(reference), {moid_of(entity): values for entity, values in found})
+    return Sighting(reference, machine_of(session, reference, properties), properties, datacenter, path)
+
+
+def machine_of(session: Session, reference: Any, properties: Mapping[str, Any]) -> Machine:
+    hardware = properties["config.hardware"]
+    version = str(properties.get("config.version") or "")
+    host = properties.get("runtime.host")
+    return Machine(
+        moid=moid_of(reference),
+        name=str(properties["name"]),
+        uuid=str(properties.get("config.uuid") or ""),
+        instance_uuid=str(properties.get("config.instanceUuid") or ""),
+        template=bool(properties.get("config.template")),
+        power=POWER[str(properties["runtime.powerState"])],
+        connection=str(properties.get("runtime.connectionState") or "connected"),
+        host=moid_of(host) if host is not None else None,
+        cpus=int(hardware.numCPU),
+        memory_mb=int(hardware.memoryMB),
+        hardware_version=int(version.removeprefix("vmx-")) if version.startswith("vmx-") else 0,
+        firmware=str(properties.get("config.firmware") or "bios"),
+        annotation=str(properties.get("config.annotation") or ""),
+        memory_locked=bool(properties.get("config.memoryReservationLockedToMax")),
+        cpu_hot_add=bool(properties.get("config.cpuHotAddEnabled")),
+        memory_hot_add=bool(properties.get("config.memoryHotAddEnabled")),
+        tools_running=properties.get("guest.toolsRunningStatus") == "guestToolsRunning",
+        change_version=str(properties.get("config.changeVersion") or ""),
+        extra_config={option.key: str(option.value) for option in properties.get("config.extraConfig") or []},
+        devices=tuple(_pci_devices(session, hardware.device)),
+        disks=tuple(_disks(session, hardware.device)),
+        cards=tuple(_cards(session, hardware.device)),
+    )
+
+
+def _pci_devices(session: Session, devices: Any) -> Iterator[PciDevice]:
+    passthrough = session.vim.vm.device.VirtualPCIPassthrough
+    dynamic = getattr(passthrough, "DynamicBackingInfo", None) if session.has("7.0") else None
+    for device in devices or []:
+        if not isinstance(device, passthrough):
+            continue
+        backing = device.backing
+        grouped = device.deviceGroupInfo if session.has(GROUPS_SINCE) else None
+        whole = dynamic is not None and isinstance(backing, dynamic)
+        yield PciDevice(
+            key=int(device.key),
+            name=str(device.deviceInfo.label) if device.deviceInfo else "",
+            profile=str(backing.vgpu) if isinstance(backing, passthrough.VmiopBackingInfo) else "",
+            allowed=tuple((_unsigned(one.vendorId), _unsigned(one.deviceId)) for one in backing.allowedDevice)
+            if whole
+            else (),
+            label=str(backing.customLabel or "") if whole else "",
+            group=int(grouped.groupInstanceKey) if grouped else None,
+        )
+
+
+def _disks(session: Session, devices: Any) -> Iterator[Disk]:
+    for device in devices or []:
+        if isinstance(device, session.vim.vm.device.VirtualDisk):
+            yield Disk(int(device.key), int(device.capacityInKB) // KIB_PER_GIB)
+
+
+def _cards(session: Session, devices: Any) -> Iterator[NetworkCard]:
+    for device in devices or []:
+        if isinstance(device, session.vim.vm.device.VirtualEthernetCard):
+            network = str(getattr(device.backing, "deviceName", "") or "")
+            yield NetworkCard(int(device.key), network, str(device.macAddress or ""))
+
+
+def _unsigned(number: int) -> int:
+    """PCI ids above 0x7fff may come as negative shorts (facts 1.3)."""
+    return int(number) & 0xFFFF

@@ -1,0 +1,518 @@
+#!/usr/bin/python
+
+# Copyright: (c) 2026, The vgpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: vsphere_vgpu_vm
+short_description: Give a VM on vSphere an exact set of vGPUs
+version_added: 0.1.0
+author:
+  - The vgpu.fleet contributors (@vgpu-fleet)
+description:
+  - Puts vGPUs and whole PCI devices into a VM, or takes them out, in one change. The VM is made from a template if it
+    does not exist and O(template) is given.
+  - What such a VM needs besides, namely reserved memory, a recent hardware version and a large enough MMIO region, is
+    computed from its devices and set, see O(prepare).
+  - A running VM is stopped only if a change needs it and O(power_cycle) allows it, and runs again afterwards.
+  - Before anything is changed it is made sure that some host in reach offers the profiles, that one VM may have them
+    together, and, if the VM is to run, that a host has room for them.
+  - Devices that belong to a device group, and passthrough devices of other kinds, are never touched. A VM that runs is
+    never moved.
+options:
+  name:
+    description:
+      - The VM. Several of one name are told apart by O(folder) and O(datacenter).
+    type: str
+  folder:
+    description:
+      - The VM folder, such as V(team/ml) or V(/dc1/vm/team/ml). A new VM is put there, by default at the top.
+      - With it, and with O(datacenter) or a path that begins with a slash, a VM is found in one call however many there
+        are.
+    type: str
+  datacenter:
+    description:
+      - The datacenter. It can be left out where there is only one, or where O(name) is unique.
+    type: str
+  uuid:
+    description:
+      - The VM by its BIOS uuid or its instance uuid.
+    type: str
+  moid:
+    description:
+      - The VM by its managed object id, such as V(vm-42).
+    type: str
+  state:
+    description:
+      - With V(present), the VM exists and has its devices, and its power is left alone.
+      - With V(powered_on) and V(powered_off), it is started or stopped besides. Stopping is gentle unless
+        O(power_cycle=hard).
+      - With V(absent), the VM is deleted with its disks. One that runs is only deleted if O(power_cycle) allows to stop
+        it.
+    type: str
+    choices: [present, powered_on, powered_off, absent]
+    default: present
+  vgpus:
+    description:
+      - The vGPUs of the VM. An empty list means none. Without the option they are left as they are.
+      - What a template has counts, so a clone of a template with a vGPU gets no second one.
+    type: list
+    elements: dict
+    suboptions:
+      profile:
+        description:
+          - The profile, in any spelling. V(A40-8Q) finds V(nvidia_a40-8q).
+        type: str
+        required: true
+      count:
+        description:
+          - How many of it.
+        type: int
+        default: 1
+  pci_devices:
+    description:
+      - Whole devices by Dynamic DirectPath I/O, such as GPUs and network cards for GPUDirect. An empty list means none.
+        Without the option they are left as they are.
+      - Needs vSphere 7.0.
+    type: list
+    elements: dict
+    suboptions:
+      vendor_id:
+        description:
+          - The PCI vendor id, hexadecimal. NVIDIA is V(10de).
+        type: str
+        required: true
+      device_id:
+        description:
+          - The PCI device id, hexadecimal.
+        type: str
+        required: true
+      count:
+        description:
+          - How many of it.
+        type: int
+        default: 1
+      custom_label:
+        description:
+          - Only devices with this hardware label.
+        type: str
+  exclusive:
+    description:
+      - Whether O(vgpus) and O(pci_devices) are all that the VM shall have. With V(false), others stay, and so do more
+        of the same.
+    type: bool
+    default: true
+  prepare:
+    description:
+      - Whether to set what the devices need. The memory reservation is locked, the hardware version raised to 17, and
+        for devices with 16 GB or more 64-bit MMIO is switched on with a region large enough. A larger region is kept.
+      - Such devices need EFI as well, which is demanded and never changed, since an installed system would not boot any
+        more.
+      - With V(false), a warning tells what is missing.
+    type: bool
+    default: true
+  power_cycle:
+    description:
+      - Whether a running VM may be stopped for a change that needs it.
+      - With V(never), the task fails before it changes anything and tells what needs it.
+      - With V(soft), the guest is asked to shut down, which takes VMware Tools.
+      - With V(hard), it is powered off.
+    type: str
+    choices: [never, soft, hard]
+    default: never
+  power_off_timeout:
+    description:
+      - The most seconds to wait for a guest to shut down.
+    type: int
+    default: 300
+  power_off_force:
+    description:
+      - Whether to power a VM off that did not shut down in time, or cannot since VMware Tools does not run in it.
+    type: bool
+    default: false
+  discard_suspended:
+    description:
+      - Whether a suspended VM may be powered off, which loses what its memory holds. It stays off then, unless
+        O(state=powered_on).
+    type: bool
+    default: false
+  placement:
+    description:
+      - With V(auto), a host with room for all vGPUs is looked for before anything is changed. If DRS is on it makes the
+        choice, else the VM is started on the host that was found. Afterwards it is made sure that a GPU was assigned.
+      - With V(none), vSphere starts the VM where it likes.
+    type: str
+    choices: [auto, none]
+    default: auto
+  cpus:
+    description:
+      - The number of virtual CPUs. Also set on a VM that exists, as are O(memory_mb) and O(annotation).
+    type: int
+  memory_mb:
+    description:
+      - The memory in MB.
+    type: int
+  annotation:
+    description:
+      - The notes of the VM.
+    type: str
+  template:
+    description:
+      - The template, or VM, that a new VM is made from, by name or inventory path. Together with the following options
+        it is only used if the VM does not exist.
+    type: str
+  linked_clone:
+    description:
+      - Whether a new VM shares the disk of O(template), which needs a snapshot for that. It keeps the disk's size.
+    type: bool
+    default: false
+  cluster:
+    description:
+      - The cluster for a new VM. It can be left out where the datacenter has only one.
+    type: str
+  resource_pool:
+    description:
+      - The resource pool for a new VM, by name or by path below the cluster. By default the cluster's own.
+    type: str
+  esxi_host:
+    description:
+      - The host for a new VM, and the only one on which a VM is started.
+    type: str
+  datastore:
+    description:
+      - The datastore for a new VM. By default that of O(template).
+    type: str
+  datastore_cluster:
+    description:
+      - The datastore cluster for a new VM, of which the datastore with the most free space is used.
+    type: str
+  storage_policy:
+    description:
+      - The storage policy for a new VM, by name.
+    type: str
+  disk_gb:
+    description:
+      - The size of the first disk of a new VM. It can only be larger than in O(template).
+    type: int
+  networks:
+    description:
+      - The network cards of a new VM. Those of O(template) are used in their order, added to or taken away.
+      - Addresses are told to the guest through cloud-init.
+    type: list
+    elements: dict
+    suboptions:
+      name:
+        description:
+          - The network, that is a port group.
+        type: str
+        required: true
+      mac:
+        description:
+          - The MAC address. By default vSphere makes one.
+        type: str
+      dhcp4:
+        description:
+          - Whether the guest asks for an address.
+        type: bool
+        default: false
+      ip:
+        description:
+          - Addresses with prefix length, such as V(192.0.2.10/24).
+        type: list
+        elements: str
+      gateway:
+        description:
+          - The default gateway.
+        type: str
+      dns:
+        description:
+          - Addresses of name servers.
+        type: list
+        elements: str
+  cloud_init:
+    description:
+      - What cloud-init finds in a new VM, through C(guestinfo).
+    type: dict
+    suboptions:
+      user_data:
+        description:
+          - The user data.
+        type: str
+      meta_data:
+        description:
+          - The meta data, as a mapping or as text. The VM's name is used as instance id and host name where a mapping
+            has none.
+        type: raw
+  keep_failed:
+    description:
+      - Whether a new VM that could not be finished or started is kept to be looked at. Otherwise it is deleted.
+    type: bool
+    default: false
+  wait_timeout:
+    description:
+      - The most seconds to wait for any single task of vCenter.
+    type: int
+    default: 600
+extends_documentation_fragment:
+  - vgpu.fleet.vsphere
+  - ansible.builtin.action_common_attributes
+attributes:
+  check_mode:
+    support: full
+    details: A change of a VM that exists is tried out by vCenter itself, from 6.7 on.
+  diff_mode:
+    support: full
+  platform:
+    platforms: posix
+notes:
+  - Removing the last vGPU leaves the memory reservation locked.
+seealso:
+  - module: vgpu.fleet.vsphere_gpu_host
+  - module: vgpu.fleet.vsphere_gpu_info
+  - module: vgpu.fleet.vgpu_availability
+"""
+
+EXAMPLES = r"""
+- name: The VM runs with one vGPU, made from a template if need be
+  vgpu.fleet.vsphere_vgpu_vm:
+    name: trainer
+    template: ubuntu-22.04-efi
+    cluster: gpu
+    cpus: 8
+    memory_mb: 16384
+    vgpus:
+      - profile: A40-8Q
+    state: powered_on
+
+- name: It has two larger ones instead, and is restarted for it
+  vgpu.fleet.vsphere_vgpu_vm:
+    name: trainer
+    vgpus:
+      - profile: nvidia_a40-12q
+        count: 2
+    power_cycle: soft
+    power_off_force: true
+  register: trainer
+
+- name: Where it runs is shown
+  ansible.builtin.debug:
+    msg: "{{ trainer.vm.name }} runs on {{ trainer.vm.node }}, on {{ trainer.vm.gpus | join(' and ') }}"
+
+- name: A worker is made as Cluster API would make it
+  vgpu.fleet.vsphere_vgpu_vm:
+    name: worker-1
+    datacenter: dc1
+    cluster: gpu
+    template: ubuntu-22.04-efi
+    datastore: ds1
+    cpus: 2
+    memory_mb: 8192
+    disk_gb: 25
+    networks:
+      - name: VM Network
+        dhcp4: true
+    cloud_init:
+      user_data: |
+        #cloud-config
+        packages: [nfs-common]
+    vgpus:
+      - profile: A40-4Q
+    state: powered_on
+
+- name: The VM has no vGPU any more
+  vgpu.fleet.vsphere_vgpu_vm:
+    name: trainer
+    vgpus: []
+    power_cycle: hard
+
+- name: Neither VM exists any more
+  vgpu.fleet.vsphere_vgpu_vm:
+    name: "{{ item }}"
+    state: absent
+    power_cycle: hard
+  loop: [trainer, worker-1]
+"""
+
+RETURN = r"""
+vm:
+  description: The VM.
+  returned: success
+  type: dict
+  contains:
+    name:
+      description: Its name.
+      type: str
+      sample: trainer
+    moid:
+      description: Its managed object id. Null for a VM that would be created, or is not there.
+      type: str
+      sample: vm-42
+    uuid:
+      description: Its BIOS uuid.
+      type: str
+      sample: 4217f2b1-6a54-47be-bd1f-2a53e9b8b9d1
+    folder:
+      description: The path of its folder.
+      type: str
+      sample: /dc1/vm
+    running:
+      description: Whether it is powered on.
+      type: bool
+      sample: true
+    power:
+      description: V(on), V(off) or V(suspended).
+      type: str
+      sample: "on"
+    node:
+      description: The host it runs on. Not known for a stopped VM, nor in check mode for one that would be started.
+      type: str
+      sample: esx1
+    gpus:
+      description: The GPUs that list it.
+      type: list
+      elements: str
+      sample: [esx1-0000af000]
+vgpus:
+  description: The vGPUs that the VM has, sorted by profile.
+  returned: success
+  type: list
+  elements: dict
+  contains:
+    profile:
+      description: The profile as the cluster calls it.
+      type: str
+      sample: nvidia_a40-8q
+    spellings:
+      description: The profile in all its spellings.
+      type: dict
+      sample:
+        type: NVIDIA A40-8Q
+        short: A40-8Q
+        resource: nvidia.com/NVIDIA_A40-8Q
+        vsphere: nvidia_a40-8q
+    device:
+      description: The name of the device in the VM. Null in check mode for one that would be added.
+      type: str
+      sample: PCI device 0
+    gpu:
+      description: The GPU it is on, where the VM runs on only one.
+      type: str
+      sample: esx1-0000af000
+pci_devices:
+  description: The devices that the VM has by Dynamic DirectPath I/O.
+  returned: success
+  type: list
+  elements: dict
+  contains:
+    vendor_id:
+      description: The PCI vendor id.
+      type: str
+      sample: 10de
+    device_id:
+      description: The PCI device id.
+      type: str
+      sample: 20f1
+    custom_label:
+      description: The hardware label that it must have, or nothing.
+      type: str
+      sample: ""
+    device:
+      description: The name of the device in the VM. Null in check mode for one that would be added.
+      type: str
+      sample: PCI device 1
+created:
+  description: Whether the VM was created, or in check mode would be.
+  returned: success
+  type: bool
+  sample: false
+restarted:
+  description: Whether the VM was stopped and started again, or in check mode would be.
+  returned: success
+  type: bool
+  sample: true
+"""
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.vgpu.fleet.plugins.module_utils.reporting import reporting_errors
+from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere import vm_task
+from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.options import connection_spec
+from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.session import Session
+from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm_request import request_of
+
+
+def argument_spec() -> dict[str, dict[str, object]]:
+    count = {"type": "int", "default": 1}
+    vgpu = {"profile": {"type": "str", "required": True}, "count": count}
+    pci_device = {
+        "vendor_id": {"type": "str", "required": True},
+        "device_id": {"type": "str", "required": True},
+        "count": count,
+        "custom_label": {"type": "str"},
+    }
+    network = {
+        "name": {"type": "str", "required": True},
+        "mac": {"type": "str"},
+        "dhcp4": {"type": "bool", "default": False},
+        "ip": {"type": "list", "elements": "str"},
+        "gateway": {"type": "str"},
+        "dns": {"type": "list", "elements": "str"},
+    }
+    states = ["present", "powered_on", "powered_off", "absent"]
+    return {
+        **connection_spec(),
+        "name": {"type": "str"},
+        "folder": {"type": "str"},
+        "datacenter": {"type": "str"},
+        "uuid": {"type": "str"},
+        "moid": {"type": "str"},
+        "state": {"type": "str", "choices": states, "default": "present"},
+        "vgpus": {"type": "list", "elements": "dict", "options": vgpu},
+        "pci_devices": {"type": "list", "elements": "dict", "options": pci_device},
+        "exclusive": {"type": "bool", "default": True},
+        "prepare": {"type": "bool", "default": True},
+        "power_cycle": {"type": "str", "choices": ["never", "soft", "hard"], "default": "never"},
+        "power_off_timeout": {"type": "int", "default": 300},
+        "power_off_force": {"type": "bool", "default": False},
+        "discard_suspended": {"type": "bool", "default": False},
+        "placement": {"type": "str", "choices": ["auto", "none"], "default": "auto"},
+        "cpus": {"type": "int"},
+        "memory_mb": {"type": "int"},
+        "annotation": {"type": "str"},
+        "template": {"type": "str"},
+        "linked_clone": {"type": "bool", "default": False},
+        "cluster": {"type": "str"},
+        "resource_pool": {"type": "str"},
+        "esxi_host": {"type": "str"},
+        "datastore": {"type": "str"},
+        "datastore_cluster": {"type": "str"},
+        "storage_policy": {"type": "str"},
+        "disk_gb": {"type": "int"},
+        "networks": {"type": "list", "elements": "dict", "options": network},
+        "cloud_init": {"type": "dict", "options": {"user_data": {"type": "str"}, "meta_data": {"type": "raw"}}},
+        "keep_failed": {"type": "bool", "default": False},
+        "wait_timeout": {"type": "int", "default": 600},
+    }
+
+
+def main() -> None:
+    module = AnsibleModule(
+        argument_spec=argument_spec(),
+        required_one_of=[("name", "uuid", "moid")],
+        mutually_exclusive=[("uuid", "moid"), ("datastore", "datastore_cluster")],
+        required_by={"template": ["name"]},
+        supports_check_mode=True,
+    )
+    with reporting_errors(module):
+        request = request_of(module.params)
+        with Session.open(module.params) as session:
+            outcome = vm_task.run(session, request, check_mode=module.check_mode)
+        for warning in outcome.warnings:
+            module.warn(warning)
+        module.exit_json(**outcome.as_result())
+
+
+if __name__ == "__main__":
+    main()

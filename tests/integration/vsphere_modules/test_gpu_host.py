@@ -1,0 +1,240 @@
+"""vsphere_gpu_host: host graphics as asked for, once, and never under a running VM."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.integration.modules.examples import examples
+
+FIRST, SECOND = "0000:3b:00.0", "0000:3d:00.0"
+RUNNING = {"name": "trainer", "host": "esx1", "vgpus": ["nvidia_a40-8q"], "memory_locked": True, "power": "on"}
+
+
+def host_named(result, name):
+    return next(host for host in result["hosts"] if host["name"] == name)
+
+
+def types(result, host, key="graphics_type"):
+    return [device[key] for device in host_named(result, host)["devices"]]
+
+
+@pytest.fixture
+def shared(section):
+    """GPU hosts as they come: nothing is shared direct."""
+    for host in section["clusters"][0]["hosts"][:2]:
+        host["graphics_type"] = "shared"
+    return section
+
+
+def test_a_cluster_is_made_ready_for_vgpus_in_one_task(start, shared, version, playbooks):
+    vcenter = start(shared, version)
+    run = playbooks(vcenter)
+    result = run.task("vsphere_gpu_host", cluster="gpu", graphics_type="shared_direct")
+    assert result.changed, result.message
+    assert result["restarted"] == ["esx1", "esx2"]
+    assert [host["name"] for host in result["hosts"]] == ["esx1", "esx2"]
+    assert types(result, "esx1") == ["shared_direct", "shared_direct"]
+    assert not any(host["pending"] for host in result["hosts"])
+    assert all(gpu["sharing"] and not gpu["blocked"] for gpu in result["gpus"])
+    assert [gpu.graphicsType for gpu in vcenter.host("esx2").config.graphicsInfo] == ["sharedDirect", "sharedDirect"]
+
+
+def test_a_second_run_changes_nothing_and_writes_nothing(start, shared, version, playbooks):
+    vcenter = start(shared, version)
+    run = playbooks(vcenter)
+    wanted = {"cluster": "gpu", "graphics_type": "shared_direct", "assignment_policy": "consolidation"}
+    assert run.task("vsphere_gpu_host", **wanted).changed
+    vcenter.mark()
+    again = run.task("vsphere_gpu_host", **wanted)
+    assert not again.failed, again.message
+    assert not again.changed
+    assert again["diff"] == {"before": {}, "after": {}}
+    assert vcenter.writes == 0
+
+
+def test_check_mode_predicts_the_run_and_writes_nothing(start, shared, playbooks):
+    vcenter = start(shared)
+    run = playbooks(vcenter)
+    wanted = {"cluster": "gpu", "graphics_type": "shared_direct", "vgpu_mode": "mixed_size"}
+    vcenter.mark()
+    predicted = run.task("vsphere_gpu_host", check=True, **wanted)
+    assert vcenter.writes == 0
+    done = run.task("vsphere_gpu_host", **wanted)
+    for key in ("changed", "hosts", "restarted", "diff"):
+        assert predicted[key] == done[key], key
+    assert [gpu["sharing"] for gpu in predicted["gpus"]] == [gpu["sharing"] for gpu in done["gpus"]]
+    assert predicted["gpus"] == done["gpus"]
+
+
+def test_the_diff_names_only_hosts_that_change(vcenter, playbooks):
+    result = playbooks(vcenter).task("vsphere_gpu_host", esxi_hosts=["esx1"], assignment_policy="consolidation")
+    assert set(result["diff"]["before"]) == {"esx1"}
+    assert result["diff"]["before"]["esx1"]["assignment_policy"] == "performance"
+    assert result["diff"]["after"]["esx1"]["assignment_policy"] == "consolidation"
+    assert result["restarted"] == []
+
+
+def test_one_gpu_can_differ_and_the_others_stay(vcenter, playbooks):
+    run = playbooks(vcenter)
+    result = run.task(
+        "vsphere_gpu_host", esxi_hosts=["esx1"], devices=[{"pci_id": "3D:00.0", "graphics_type": "shared"}]
+    )
+    assert result.changed, result.message
+    assert types(result, "esx1") == ["shared_direct", "shared"]
+    blocked = {gpu["address"]: gpu["blocked"] for gpu in result["gpus"]}
+    assert blocked == {FIRST: "", SECOND: "it is not shared direct"}
+    result = run.task("vsphere_gpu_host", esxi_hosts=["esx1"], devices=[{"pci_id": FIRST, "vgpu_mode": "mixed_size"}])
+    assert types(result, "esx1", "vgpu_mode") == ["mixed_size", None]
+    assert [gpu["mode"] for gpu in result["gpus"]] == ["mixed_size", "time_sliced"]
+
+
+def test_without_a_restart_of_xorg_it_says_what_is_pending(start, shared, playbooks):
+    vcenter = start(shared)
+    run = playbooks(vcenter)
+    result = run.task("vsphere_gpu_host", esxi_hosts=["esx1"], graphics_type="shared_direct", restart_xorg=False)
+    host = host_named(result, "esx1")
+    assert (host["pending"], host["reboot_required"]) == (True, False)
+    assert types(result, "esx1") == ["shared", "shared"]
+    assert types(result, "esx1", "configured_graphics_type") == ["shared_direct", "shared_direct"]
+    assert "or a restart of Xorg" in result["warnings"][0]
+    assert all("only after a restart" in gpu["blocked"] for gpu in result["gpus"])
+    later = run.task("vsphere_gpu_host", esxi_hosts=["esx1"], graphics_type="shared_direct")
+    assert later.changed
+    assert later["restarted"] == ["esx1"]
+    assert not host_named(later, "esx1")["pending"]
+
+
+def test_a_gpu_in_use_is_not_touched_and_the_vm_is_named(start, section, playbooks):
+    section["vms"].append(RUNNING)
+    vcenter = start(section)
+    vcenter.mark()
+    result = playbooks(vcenter).task("vsphere_gpu_host", cluster="gpu", graphics_type="shared")
+    assert result.failed
+    assert result.code == "gpu_in_use"
+    assert "esx1" in result.message
+    assert "trainer" in result.message
+    assert vcenter.writes == 0
+
+
+def test_by_force_it_is_configured_and_waits_for_a_reboot(start, section, playbooks):
+    section["vms"].append(RUNNING)
+    vcenter = start(section)
+    run = playbooks(vcenter)
+    wanted = {"esxi_hosts": ["esx1"], "graphics_type": "shared", "force": True}
+    predicted = run.task("vsphere_gpu_host", check=True, **wanted)
+    result = run.task("vsphere_gpu_host", **wanted)
+    host = host_named(result, "esx1")
+    assert predicted["hosts"] == result["hosts"]
+    assert (host["pending"], host["reboot_required"]) == (True, True)
+    assert types(result, "esx1") == ["shared_direct", "shared"]
+    assert any("reboot" in warning for warning in result["warnings"])
+    vcenter.mark()
+    again = run.task("vsphere_gpu_host", **wanted)
+    assert not again.changed
+    assert host_named(again, "esx1")["reboot_required"]
+    assert vcenter.writes == 0
+
+
+def test_the_policy_can_change_under_running_vms(start, section, playbooks):
+    section["vms"].append(RUNNING)
+    vcenter = start(section)
+    result = playbooks(vcenter).task("vsphere_gpu_host", cluster="gpu", assignment_policy="consolidation")
+    assert result.changed, result.message
+    assert vcenter.host("esx1").config.graphicsConfig.sharedPassthruAssignmentPolicy == "consolidation"
+
+
+@pytest.mark.parametrize("old", ["7.0.3", "6.7"])
+def test_a_vgpu_mode_on_an_old_host_is_refused_with_its_version(start, section, playbooks, old):
+    result = playbooks(start(section, old)).task("vsphere_gpu_host", cluster="gpu", vgpu_mode="mixed_size")
+    assert result.code == "not_settable"
+    assert "8.0.3" in result.message
+    assert f"esx1 has {old}" in result.message
+
+
+def test_a_gpu_in_mig_mode_keeps_it(start, section, playbooks):
+    section["clusters"][0]["hosts"][0]["gpus"] = [{"board": "A100", "mode": "mig"}]
+    run = playbooks(start(section))
+    result = run.task("vsphere_gpu_host", esxi_hosts=["esx1"], vgpu_mode="mixed_size")
+    assert not result.failed, result.message
+    assert not result.changed
+    assert "MIG" in result["warnings"][0]
+    asked = run.task("vsphere_gpu_host", esxi_hosts=["esx1"], devices=[{"pci_id": FIRST, "vgpu_mode": "same_size"}])
+    assert asked.code == "not_settable"
+
+
+def test_a_gpu_given_away_whole_is_left_alone(start, section, playbooks):
+    section["clusters"][0]["hosts"][0]["gpus"] = [{"board": "A40"}, {"board": "A40", "graphics_type": "direct"}]
+    run = playbooks(start(section))
+    result = run.task("vsphere_gpu_host", esxi_hosts=["esx1"], graphics_type="shared")
+    assert types(result, "esx1") == ["shared", "direct"]
+    asked = run.task("vsphere_gpu_host", esxi_hosts=["esx1"], devices=[{"pci_id": SECOND, "graphics_type": "shared"}])
+    assert asked.code == "not_settable"
+    assert SECOND in asked.message
+
+
+def test_what_is_not_there_is_named_with_what_is(vcenter, playbooks):
+    run = playbooks(vcenter)
+    wrong = run.tasks(
+        ("vsphere_gpu_host", {"cluster": "gpus", "graphics_type": "shared"}),
+        ("vsphere_gpu_host", {"esxi_hosts": ["esx9"], "graphics_type": "shared"}),
+        ("vsphere_gpu_host", {"esxi_hosts": ["esx3"], "graphics_type": "shared"}),
+        ("vsphere_gpu_host", {"cluster": "gpu", "devices": [{"pci_id": "ff:00.0", "graphics_type": "shared"}]}),
+    )
+    assert [result.code for result in wrong] == ["nothing_selected"] * 4
+    assert "There are: gpu" in wrong[0].message
+    assert "esx1, esx2, esx3" in wrong[1].message
+    assert "esx3 has no NVIDIA GPU" in wrong[2].message
+    assert FIRST in wrong[3].message
+
+
+@pytest.mark.parametrize(
+    ("fault", "fields", "code", "words"),
+    [
+        ("NoPermission", {"privilegeId": "Host.Config.Settings"}, "forbidden", ["Host.Config.Settings", "esx1"]),
+        ("NotEnoughLicenses", {}, "not_licensed", ["esx1"]),
+        ("InvalidArgument", {"invalidProperty": "config"}, "invalid_argument", ["config", "esx1"]),
+        ("HostNotConnected", {}, "host_unavailable", ["esx1"]),
+        ("InvalidState", {}, "vsphere_fault", ["esx1"]),
+    ],
+)
+def test_a_refusal_names_the_host_and_the_privilege(vcenter, playbooks, fault, fields, code, words):
+    vcenter.order_fault("UpdateGraphicsConfig", fault, fields=fields)
+    result = playbooks(vcenter).task("vsphere_gpu_host", esxi_hosts=["esx1"], assignment_policy="consolidation")
+    assert result.failed
+    assert result.code == code
+    assert all(word in result.message for word in words), result.message
+
+
+def test_one_host_that_fails_does_not_stop_the_others_and_is_named(vcenter, playbooks):
+    moid = vcenter.host("esx1").configManager.graphicsManager._moId
+    vcenter.order_fault(
+        "UpdateGraphicsConfig", "NoPermission", object=moid, fields={"privilegeId": "Host.Config.Settings"}
+    )
+    result = playbooks(vcenter).task("vsphere_gpu_host", cluster="gpu", assignment_policy="consolidation")
+    assert result.failed
+    assert result.changed
+    assert "esx1" in result.message
+    policies = [vcenter.host(name).config.graphicsConfig.sharedPassthruAssignmentPolicy for name in ("esx1", "esx2")]
+    assert policies == ["performance", "consolidation"]
+
+
+def test_a_session_that_ends_in_the_middle_is_opened_again(vcenter, playbooks):
+    vcenter.control("PUT", "/sessions", {"expire_after_calls": 6})
+    result = playbooks(vcenter).task("vsphere_gpu_host", cluster="gpu", assignment_policy="consolidation")
+    assert not result.failed, result.message
+
+
+def test_sessions_do_not_pile_up(vcenter, playbooks):
+    run = playbooks(vcenter)
+    before = len(vcenter.content.sessionManager.sessionList)
+    run.tasks(
+        ("vsphere_gpu_host", {"cluster": "gpu", "graphics_type": "shared_direct"}),
+        ("vsphere_gpu_host", {"cluster": "wrong", "graphics_type": "shared_direct"}),
+    )
+    assert len(vcenter.content.sessionManager.sessionList) == before
+
+
+def test_the_examples_in_the_documentation_work(vcenter, playbooks):
+    results = playbooks(vcenter).run(examples("vsphere_gpu_host"))
+    assert not any(result.failed for result in results)
+    assert results[-1]["msg"] == []

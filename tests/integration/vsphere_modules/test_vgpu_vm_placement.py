@@ -1,0 +1,165 @@
+"""vsphere_vgpu_vm finding a host with room, with and without DRS, on all versions."""
+
+from __future__ import annotations
+
+import pytest
+
+MODULE = "vsphere_vgpu_vm"
+FOUR, EIGHT, WHOLE = "nvidia_a40-4q", "nvidia_a40-8q", "nvidia_a40-48q"
+
+
+def filled(section, *hosts):
+    """Both GPUs of these hosts run a vGPU of another size."""
+    section["vms"] += [
+        {"name": f"{host}-{letter}", "host": host, "vgpus": [EIGHT], "memory_locked": True, "power": "on"}
+        for host in hosts
+        for letter in "ab"
+    ]
+    return section
+
+
+def start_with(profile=FOUR, name="app-1", **options):
+    return {"name": name, "vgpus": [{"profile": profile}], "state": "powered_on", **options}
+
+
+@pytest.fixture
+def section(section):
+    section["vms"] = [{"name": "app-1", "host": "esx1"}]
+    return section
+
+
+@pytest.mark.parametrize("drs", ["fully_automated", "partially_automated", "manual", "off"])
+def test_a_vm_starts_on_a_host_with_room_whatever_drs_does(start, section, playbooks, drs):
+    section["clusters"][0]["drs"] = drs
+    vcenter = start(filled(section, "esx1"))
+    result = playbooks(vcenter).task(MODULE, **start_with())
+    assert result.changed, result.message
+    assert result["vm"]["node"] == "esx2"
+    assert result["vgpus"][0]["gpu"].startswith("esx2-")
+    by_drs = drs in ("fully_automated", "partially_automated")
+    assert ("PowerOnMultiVM_Task" in vcenter.calls) is by_drs
+
+
+def test_without_room_anywhere_nothing_is_changed_and_each_host_has_its_reason(start, section, playbooks):
+    section = filled(section, "esx1", "esx2")
+    vcenter = start(section)
+    vcenter.mark()
+    existing, created = playbooks(vcenter).tasks(
+        (MODULE, start_with()), (MODULE, start_with(name="trainer", template="ubuntu-22.04-efi"))
+    )
+    for result in (existing, created):
+        assert result.code == "no_room", result.message
+        for words in ("esx1: ", "esx2: ", "esx3: it has no GPU", "nvidia_a40-8q", "esx1-a"):
+            assert words in result.message
+    assert vcenter.writes == 0
+
+
+def test_left_to_vsphere_the_reasons_of_all_hosts_are_unrolled(start, section, playbooks):
+    vcenter = start(filled(section, "esx1", "esx2"))
+    result = playbooks(vcenter).task(MODULE, **start_with(placement="none"))
+    assert result.code == "no_compatible_host"
+    for words in ("esx1", "esx2", "esx3", FOUR, "app-1"):
+        assert words in result.message
+    assert result.changed
+    assert "ReconfigVM_Task" in vcenter.calls
+
+
+def test_hosts_in_maintenance_are_no_room(start, section, playbooks):
+    section["clusters"][0]["hosts"][1]["maintenance"] = True
+    vcenter = start(filled(section, "esx1"))
+    result = playbooks(vcenter).task(MODULE, **start_with())
+    assert result.code == "no_room"
+    assert "maintenance" in result.message
+
+
+def test_the_vms_own_vgpus_are_room_when_it_is_restarted(start, section, playbooks):
+    section["clusters"][0]["hosts"] = [{"name": "esx1", "gpus": [{"board": "A40"}]}]
+    section["vms"] = [{"name": "app-1", "host": "esx1", "vgpus": [WHOLE], "memory_locked": True}]
+    section["vms"][0] |= {
+        "power": "on",
+        "extra_config": {"pciPassthru.use64bitMMIO": "TRUE", "pciPassthru.64bitMMIOSizeGB": "128"},
+    }
+    vcenter = start(section)
+    result = playbooks(vcenter).task(MODULE, **start_with(EIGHT, power_cycle="hard"))
+    assert result.changed, result.message
+    assert result["restarted"]
+
+
+def test_a_running_vm_is_never_moved(start, section, playbooks):
+    section["vms"][0] |= {"vgpus": [FOUR], "memory_locked": True, "power": "on"}
+    vcenter = start(section)
+    result = playbooks(vcenter).task(MODULE, **start_with(esxi_host="esx2"))
+    assert not result.changed, result.message
+    assert result["vm"]["node"] == "esx1"
+    assert vcenter.writes == 0
+
+
+def test_a_named_host_is_the_only_one(start, section, playbooks):
+    vcenter = start(filled(section, "esx2"))
+    there, full = playbooks(vcenter).tasks(
+        (MODULE, start_with(name="x", template="ubuntu-22.04-efi", esxi_host="esx1")),
+        (MODULE, start_with(esxi_host="esx2")),
+    )
+    assert there["vm"]["node"] == "esx1", there.message
+    assert full.code == "no_room"
+    assert "esx2" in full.message
+    assert "esx1" not in full.message.split("hint")[0].split("esx2", 1)[0]
+
+
+def test_where_only_the_driver_knows_the_server_has_the_last_word(start, section, playbooks):
+    section["clusters"][0]["hosts"] = [{"name": "esx1", "gpus": [{"board": "A40", "mode": "mixed_size"}]}]
+    section["vms"] = [{"name": f"app-{n}", "host": "esx1"} for n in range(1, 5)]
+    vcenter = start(section)
+    results = playbooks(vcenter).tasks(*[(MODULE, start_with("A40-16Q", f"app-{n}")) for n in range(1, 4)])
+    assert [result.failed for result in results] == [False, False, True], [result.message for result in results]
+    assert results[2].code == "no_room"
+    assert "esx1" in results[2].message
+
+
+def test_a_start_that_fails_after_a_stop_says_that_the_vm_is_off(start, section, playbooks):
+    section["vms"][0] |= {"vgpus": [FOUR], "memory_locked": True, "power": "on"}
+    vcenter = start(section)
+    vcenter.order_fault(
+        "PowerOnVM_Task", "GenericVmConfigFault", form="task", fields={"reason": "Could not initialize"}
+    )
+    result = playbooks(vcenter).task(MODULE, **start_with(EIGHT, power_cycle="hard"))
+    assert result.code == "vm_config"
+    assert "app-1 was powered off for the change and is still off" in result.message
+    assert result.changed
+
+
+def test_after_the_start_the_gpu_is_named_that_lists_the_vm(start, section, playbooks):
+    vcenter = start(section)
+    vcenter.give(vcenter.vm("app-1"), FOUR)
+    result = playbooks(vcenter).task(MODULE, **start_with())
+    assert result["vm"]["gpus"] == ["esx1-00003b000"], result.message
+    assert vcenter.vms_per_gpu("esx1") == [["app-1"], []]
+
+
+def test_check_mode_asks_the_server_whether_it_would_start(start, section, playbooks):
+    section["clusters"][0]["hosts"][0]["memory_gib"] = section["clusters"][0]["hosts"][1]["memory_gib"] = 3
+    section["vms"][0] |= {"vgpus": [FOUR], "memory_locked": True}
+    vcenter = start(section)
+    vcenter.mark()
+    result = playbooks(vcenter).task(MODULE, check=True, **start_with())
+    assert result.failed
+    assert vcenter.calls["CheckPowerOn_Task"] == 1
+    for words in ("memory", "esx1", "esx2"):
+        assert words in result.message
+    assert vcenter.writes == 0
+
+
+def test_every_version_is_served(start, section, version, playbooks):
+    vcenter = start(section, version)
+    run = playbooks(vcenter)
+    predicted = run.task(MODULE, check=True, **start_with("A40-8Q"))
+    made, again, created, gone = run.tasks(
+        (MODULE, start_with("A40-8Q")),
+        (MODULE, start_with("A40-8Q")),
+        (MODULE, start_with("A40-8Q", "trainer", template="ubuntu-22.04-efi")),
+        (MODULE, {"name": "trainer", "state": "absent", "power_cycle": "soft"}),
+    )
+    assert not predicted.failed, predicted.message
+    assert predicted["diff"] == made["diff"]
+    assert [result.changed for result in (made, again, created, gone)] == [True, False, True, True], created.message
+    assert made["vgpus"][0]["gpu"]

@@ -1,0 +1,162 @@
+"""From what vCenter shows to the fleet."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.inventory import Configured, ProfileFacts
+from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.mig import instances
+
+from tests.unit.plugins.module_utils.vsphere.facts import (
+    A40,
+    A100,
+    FIRST,
+    MIG_PROFILES,
+    SECOND,
+    gpu,
+    host,
+    old_host,
+    snapshot,
+    vm,
+)
+
+
+def only(found, address=FIRST):
+    return next(one for one in found.fleet.gpus if one.address == address)
+
+
+def mig_gpu(*vms, **more):
+    return gpu(FIRST, *vms, device=A100, vgpu_mode="multiInstanceGpu", **more)
+
+
+def mig_host(*gpus, **more):
+    details = tuple(ProfileFacts(name, A100, mig=True) for name in MIG_PROFILES)
+    return host("esx1", *(gpus or (mig_gpu(),)), **({"profiles": MIG_PROFILES, "details": details} | more))
+
+
+def test_a_gpu_has_a_slot_for_each_running_vgpu_and_one_for_what_is_offered():
+    found = snapshot(host("esx1", gpu(FIRST, "a")), vms=(vm("a", "nvidia_a40-8q"),))
+    taken, free = only(found).ordered_slots
+    assert (taken.profile, taken.state, taken.holders[0].name) == ("nvidia_a40-8q", "allocatable", "a")
+    assert (free.profile, free.state) == (None, "empty")
+    assert "nvidia_a40-16q" in free.offered
+    assert only(found).board == "A40"
+
+
+def test_without_details_the_board_is_told_by_pci_id_and_names():
+    found = snapshot(old_host())
+    assert only(found).boards == ("A40",)
+    assert only(found).framebuffer_mib == 48 * 1024
+
+
+def test_the_framebuffer_is_the_hosts_word():
+    assert only(snapshot(host(framebuffers={A40: 46 * 1024}))).framebuffer_mib == 46 * 1024
+
+
+def test_profiles_of_another_board_in_the_same_host_are_not_offered():
+    t4 = 0x1EB8 << 16 | 0x10DE
+    details = (ProfileFacts("nvidia_a40-8q", A40, mig=False), ProfileFacts("grid_t4-8q", t4, mig=False))
+    mixed = host("esx1", gpu(), gpu(SECOND, device=t4), profiles=("nvidia_a40-8q", "grid_t4-8q"), details=details)
+    found = snapshot(mixed)
+    assert [one.ordered_slots[-1].offered for one in found.fleet.gpus] == [("nvidia_a40-8q",), ("grid_t4-8q",)]
+    old = snapshot(old_host("esx1", *mixed.gpus, profiles=mixed.profiles))
+    assert [one.ordered_slots[-1].offered for one in old.fleet.gpus] == [("nvidia_a40-8q",), ("grid_t4-8q",)]
+
+
+def test_vms_that_are_off_or_suspended_claim_and_templates_do_not():
+    found = snapshot(
+        host(),
+        vms=(
+            vm("off", "nvidia_a40-8q", "nvidia_a40-8q", power="poweredOff"),
+            vm("asleep", "nvidia_a40-4q", power="suspended"),
+            vm("golden", "nvidia_a40-8q", power="poweredOff", template=True),
+        ),
+    )
+    assert [(claim.holder.name, claim.count, claim.node) for claim in found.fleet.ordered_claims] == [
+        ("asleep", 1, None),
+        ("off", 2, None),
+    ]
+
+
+def test_a_running_vm_that_no_gpu_lists_is_a_claim_on_its_host_and_a_doubt():
+    found = snapshot(host(), vms=(vm("lagging", "nvidia_a40-8q"),))
+    (claim,) = found.fleet.claims
+    assert (claim.node, claim.holder.running) == ("esx1", True)
+    assert all("lagging" in doubts[0] for doubts in found.estimates.values())
+
+
+def test_a_vm_that_the_host_does_not_have_is_a_doubt():
+    found = snapshot(host("esx1", gpu(FIRST, "vm-99"), gpu(SECOND)))
+    assert "vm-99" in found.estimates["esx1-00003b000"][0]
+    assert not found.estimates["esx1-00003d000"]
+
+
+def test_the_fleet_without_a_vm_offers_what_it_held_back():
+    pinned = snapshot(old_host("esx1", gpu(FIRST, "a", vgpu_mode=None)), vms=(vm("a", "nvidia_a40-8q"),))
+    assert only(pinned).ordered_slots[-1].offered == ("nvidia_a40-8q",)
+    (freed,) = pinned.fleet_without("a").gpus
+    assert len(freed.slots) == 1
+    assert "nvidia_a40-16q" in freed.slots[0].offered
+
+
+@pytest.mark.parametrize(
+    ("facts", "reason"),
+    [
+        (host(connected=False), "host esx1 is not connected"),
+        (host(maintenance=True), "host esx1 is in maintenance mode"),
+        (host("esx1", gpu(graphics_type="direct")), "it is given away whole (DirectPath I/O)"),
+        (host("esx1", gpu(graphics_type="shared")), "it is not shared direct"),
+        (
+            host("esx1", gpu(graphics_type="shared"), configured={FIRST: Configured("sharedDirect")}),
+            "it will be shared direct only after a restart of Xorg or of the host",
+        ),
+    ],
+)
+def test_why_a_gpu_serves_nothing(facts, reason):
+    assert only(snapshot(facts)).blocked == reason
+    assert all(slot.profile for slot in only(snapshot(facts)).slots)
+
+
+def test_a_gpu_without_profiles_lacks_its_driver():
+    assert "driver" in only(snapshot(host(profiles=()))).blocked
+
+
+def test_mig_is_told_by_the_mode_or_by_profiles_that_are_all_of_that_kind():
+    assert only(snapshot(mig_host())).mode == "mig"
+    assert only(snapshot(mig_host(mig_gpu(), version="7.0.3"))).mode == "mig"
+    older = old_host("esx1", gpu(FIRST, device=A100, vgpu_mode=None), profiles=MIG_PROFILES)
+    assert only(snapshot(older)).mode == "mig"
+
+
+def test_both_kinds_of_profiles_and_no_mode_are_a_doubt():
+    both = old_host("esx1", gpu(FIRST, device=A100, vgpu_mode=None), profiles=(*MIG_PROFILES, "grid_a100-10c"))
+    found = snapshot(both)
+    assert only(found).mode == "time_sliced"
+    assert "MIG" in found.estimates["esx1-00003b000"][0]
+
+
+@pytest.mark.parametrize(
+    ("present", "expected"),
+    [
+        ([], {"grid_a100-1-5c": 7, "grid_a100-2-10c": 3, "grid_a100-3-20c": 2, "grid_a100-7-40c": 1}),
+        (
+            ["grid_a100-3-20c"],
+            {"grid_a100-1-5c": 3, "grid_a100-2-10c": 1, "grid_a100-3-20c": 2, "grid_a100-7-40c": 0},
+        ),
+        (["grid_a100-7-40c"], {"grid_a100-1-5c": 0, "grid_a100-2-10c": 0, "grid_a100-3-20c": 0, "grid_a100-7-40c": 1}),
+    ],
+)
+def test_mig_instances_follow_the_guide(present, expected):
+    assert instances(("A100",), MIG_PROFILES, present) == expected
+
+
+def test_names_that_occur_twice_are_told_apart_by_id():
+    twins = [replace(vm(moid, "nvidia_a40-8q"), name="same") for moid in ("vm-1", "vm-2")]
+    found = snapshot(host("esx1", gpu(FIRST, "vm-1", "vm-2")), vms=(*twins, vm("other")))
+    assert [holder.path for holder in found.holders.values()] == ["vm-1/same", "vm-2/same", "other"]
+
+
+def test_a_spelling_finds_the_hosts_own_name():
+    assert snapshot(host()).known.resolve("A40-8Q") == "nvidia_a40-8q"
+    assert snapshot(host()).known.resolve("NVIDIA A40-8Q") == "nvidia_a40-8q"
