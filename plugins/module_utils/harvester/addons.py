@@ -230,7 +230,8 @@ def parsed(text: str, name: str) -> Json:
 def dumped(values: Mapping[str, Any]) -> str:
     import yaml
 
-    return str(yaml.safe_dump(dict(values), sort_keys=False, allow_unicode=True, width=4096))
+    # Escaped rather than literal: YAML takes some characters, such as U+0085, for line breaks when it reads them back.
+    return str(yaml.safe_dump(dict(values), sort_keys=False, width=4096))
 
 
 def _decoded(text: str) -> str:

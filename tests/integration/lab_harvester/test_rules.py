@@ -129,7 +129,7 @@ def mig(vgpu_lab):
 
 
 class TestMigConfigurations:
-    """The rules are there; MIG itself is not simulated yet."""
+    """With a configuration made by hand, since an A2 has no MIG."""
 
     def test_rule_8_no_more_than_seven_instances(self, mig):
         put, try_to = mig
