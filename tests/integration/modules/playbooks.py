@@ -47,7 +47,8 @@ class Playbooks:
 
     def __init__(self, folder: Path, environment: Mapping[str, str], collections: Sequence[Path] = ()) -> None:
         self._folder = folder
-        self._collections = os.pathsep.join(map(str, (INSTALLED, *collections)))
+        installed = os.environ.get("ANSIBLE_COLLECTIONS_PATH") or str(INSTALLED)
+        self._collections = os.pathsep.join([installed, *map(str, collections)])
         self._environment = environment
         self._number = 0
 
