@@ -109,6 +109,10 @@ class ApiServer:
     def put(self, path: str, body: Any) -> Json:
         return self._request("PUT", path, body=body)
 
+    def act(self, path: str) -> None:
+        """An action that is a subresource, such as KubeVirt's restart. It answers with plain text or nothing."""
+        self._answer("PUT", path, {}, {}, "application/json", accept="*/*", repeatable=False)
+
     def together(self, calls: list[Callable[[], Any]]) -> list[Any]:
         """Run calls side by side; the first error is raised once all have ended."""
         if len(calls) == 1:
@@ -148,19 +152,36 @@ class ApiServer:
         body: Any = None,
         content_type: str = "application/json",
     ) -> Json:
+        answer = self._answer(method, path, query or {}, body, content_type, repeatable=method != "POST")
+        return json.loads(answer.data) if answer.data else {}
+
+    def _answer(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, str],
+        body: Any,
+        content_type: str,
+        *,
+        repeatable: bool,
+        accept: str | None = None,
+    ) -> Any:
+        """The answer if it is a success. `repeatable` is what does no harm when it is sent twice."""
         for attempt in range(RETRIES + 1):
             try:
                 with self._turns:
-                    answer = self._send(method, path, query or {}, body, content_type, stream=False, timeout=60)
+                    answer = self._send(
+                        method, path, query, body, content_type, accept=accept, stream=False, timeout=60
+                    )
             except BadConnection:
-                # Once it has answered, it may be restarting. What we send can be sent twice.
-                if not self._reached or method == "POST" or attempt == RETRIES:
+                # Once it has answered, it may be restarting.
+                if not self._reached or not repeatable or attempt == RETRIES:
                     raise
                 time.sleep(_backoff(attempt))
                 continue
             self._reached = True
             if answer.status < 400:
-                return json.loads(answer.data) if answer.data else {}
+                return answer
             # Only what says of itself that it was not carried out is sent again.
             if answer.status in (429, 503) and attempt < RETRIES:
                 time.sleep(_pause(answer, attempt))
@@ -178,9 +199,12 @@ class ApiServer:
         *,
         stream: bool,
         timeout: float,
+        accept: str | None = None,
     ) -> Any:
         url = f"{self._base}{path}" + (f"?{urlencode(query)}" if query else "")
         headers = self._pool.headers.copy()
+        if accept:
+            headers["Accept"] = accept
         if body is not None:
             headers["Content-Type"] = content_type
         try:

@@ -12,15 +12,7 @@ from typing import Any
 
 from ansible_collections.vgpu.fleet.plugins.module_utils.errors import FleetError, listing, nearest
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester import resources as r, vm_devices, vm_rules
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.access import BadConnection
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.api import (
-    ApiServer,
-    Conflict,
-    Denied,
-    Forbidden,
-    Json,
-    _error,
-)
+from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.api import Conflict, Denied, Forbidden, Json
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.cluster import Cluster
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.observation import Observation
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.records import spellings
@@ -289,22 +281,9 @@ class VmChange:
     def _act(self, action: str) -> None:
         path = f"/apis/subresources.kubevirt.io/v1/namespaces/{self._wish.namespace}/virtualmachines/{self._wish.name}"
         try:
-            act(self._api, f"{path}/{action}")
+            self._api.act(f"{path}/{action}")
         except Conflict as error:
             raise RestartRefused(
                 f"KubeVirt did not {action} VM {self._key}: {error.message}",
                 hint="Its vGPUs are in its spec already; they take effect when it is restarted.",
             ) from error
-
-
-def act(api: ApiServer, path: str) -> None:
-    """An action of KubeVirt's own API server, which answers with plain text or nothing."""
-    headers = api._pool.headers.copy()
-    headers["Accept"] = "*/*"
-    headers["Content-Type"] = "application/json"
-    try:
-        answer = api._pool.request("PUT", f"{api._base}{path}", body=b"{}", headers=headers, timeout=60)
-    except api._transport_errors as error:
-        raise BadConnection(f"The API server at {api._base} cannot be reached: {error}.") from error
-    if answer.status >= 400:
-        raise _error(answer.status, answer.data, "update", path)

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
-import subprocess
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import yaml
+
+from tests.integration.modules.forked_ansible import Forks
 
 Json = dict[str, Any]
 
@@ -71,29 +72,41 @@ class Playbooks:
         results = self._folder / f"results-{self._number}.jsonl"
         playbook.write_text(yaml.safe_dump([{"hosts": "localhost", "gather_facts": False, **play, "tasks": tasks}]))
         results.touch()
-        environment = os.environ | dict(self._environment)
+        environment = {**self._settings(), "RESULTS_FILE": str(results)}
         if kubeconfig:
             environment["K8S_AUTH_KUBECONFIG"] = str(kubeconfig)
-        environment |= {
+        output = self._folder / f"output-{self._number}.txt"
+        _forks(self._settings()).run([str(playbook), "--diff", *(["--check"] if check else [])], environment, output)
+        found = [Result(json.loads(line)) for line in results.read_text().splitlines()]
+        for result in found:
+            assert "Traceback" not in json.dumps(result), result
+            result["output"] = output.read_text()
+        assert len(found) == len(tasks), output.read_text()
+        return found
+
+    def _settings(self) -> dict[str, str]:
+        return {
+            **os.environ,
+            **self._environment,
             "ANSIBLE_COLLECTIONS_PATH": self._collections,
             "ANSIBLE_CALLBACK_PLUGINS": str(CALLBACKS),
             "ANSIBLE_CALLBACKS_ENABLED": "results",
             "ANSIBLE_LOCALHOST_WARNING": "false",
             "ANSIBLE_INVENTORY_UNPARSED_WARNING": "false",
             "ANSIBLE_NOCOLOR": "1",
-            "RESULTS_FILE": str(results),
         }
-        command = [str(Path(sys.executable).with_name("ansible-playbook")), str(playbook), "--diff"]
-        finished = subprocess.run(
-            [*command, "--check"] if check else command, env=environment, capture_output=True, text=True, check=False
-        )
-        output = finished.stdout + finished.stderr
-        found = [Result(json.loads(line)) for line in results.read_text().splitlines()]
-        for result in found:
-            assert "Traceback" not in json.dumps(result), result
-            result["output"] = output
-        assert len(found) == len(tasks), output
-        return found
+
+
+_running: dict[str, Forks] = {}
+
+
+def _forks(settings: Mapping[str, str]) -> Forks:
+    """Ansible reads its own settings when it is imported, so each set of them has a process of its own."""
+    own = json.dumps({name: value for name, value in settings.items() if name.startswith("ANSIBLE_")}, sort_keys=True)
+    if own not in _running:
+        _running[own] = Forks(settings)
+        atexit.register(_running[own].stop)
+    return _running[own]
 
 
 def _full_name(module: str) -> str:

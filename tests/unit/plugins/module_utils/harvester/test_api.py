@@ -88,3 +88,26 @@ def test_a_watch_yields_events_as_they_come(serve):
     events = [{"type": "ADDED", "object": {"n": number}} for number in range(3)]
     _server, api = serve(answering(200, events))
     assert list(api.watch("/x", "5", 10)) == events
+
+
+def test_an_action_takes_any_answer_and_is_never_repeated_when_the_connection_breaks(serve, monkeypatch):
+    server, api = serve(answering(202))
+    api.act("/apis/subresources.kubevirt.io/v1/namespaces/n/virtualmachines/v/restart")
+    (asked,) = server.asked
+    assert (asked.method, asked.headers["Accept"], asked.body) == ("PUT", "*/*", {})
+    sent = []
+
+    def broken(*arguments, **_settings):
+        sent.append(arguments)
+        raise api._transport_errors("the line went dead")
+
+    monkeypatch.setattr(api._pool, "request", broken)
+    with pytest.raises(BadConnection):
+        api.act("/x")
+    assert len(sent) == 1
+
+
+def test_an_action_that_is_refused_is_an_error_like_any_other(serve):
+    _server, api = serve(answering(409, {"message": "VM is not running"}))
+    with pytest.raises(module.Conflict, match="VM is not running"):
+        api.act("/x")

@@ -1,0 +1,78 @@
+"""ansible-playbook without its start-up: a process that has imported it already and forks itself for each run.
+
+It is the same program with the same arguments and environment, and a module is packed once, not in each run. Started by
+`Forks`; reads one run a line from its input and answers each with the exit code.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import traceback
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+
+class Forks:
+    """Runs of ansible-playbook from one process, whose own environment is that of the first."""
+
+    def __init__(self, environment: Mapping[str, str]) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, __file__], env=dict(environment), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+
+    def run(self, arguments: Sequence[str], environment: Mapping[str, str], output: Path) -> int:
+        """The exit code; standard output and error are in `output`."""
+        stdin, stdout = self._process.stdin, self._process.stdout
+        assert stdin is not None
+        assert stdout is not None
+        stdin.write(json.dumps({"arguments": arguments, "environment": environment, "output": str(output)}) + "\n")
+        stdin.flush()
+        answer = stdout.readline()
+        assert answer, "the process that runs playbooks has ended"
+        return int(answer)
+
+    def stop(self) -> None:
+        if self._process.stdin is not None:
+            self._process.stdin.close()
+        self._process.wait()
+
+
+def _serve() -> None:
+    from ansible.cli.playbook import main  # what takes the time
+
+    for line in sys.stdin:
+        run = json.loads(line)
+        child = os.fork()
+        if not child:
+            _become(main, run)
+        _pid, status = os.waitpid(child, 0)
+        print(os.waitstatus_to_exitcode(status), flush=True)
+
+
+def _become(main: Any, run: dict[str, Any]) -> None:
+    code = 1
+    try:
+        os.environ.clear()
+        os.environ.update(run["environment"])
+        nothing = os.open(os.devnull, os.O_RDONLY)
+        written = os.open(run["output"], os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        for target, source in ((0, nothing), (1, written), (2, written)):
+            os.dup2(source, target)
+        main(["ansible-playbook", *run["arguments"]])
+    except SystemExit as end:
+        code = int(end.code or 0)
+    except BaseException:  # noqa: BLE001
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        # Without the clean-up at exit, which is about a folder that the other runs use as well.
+        os._exit(code)
+
+
+if __name__ == "__main__":
+    _serve()
