@@ -201,7 +201,16 @@ findings:
   elements: dict
   contains:
     kind:
-      description: Which sort of disagreement it is.
+      description:
+        - Which sort of disagreement it is.
+        - V(type_differs) has, or is handed out as, another profile than was asked for; O(ignore:reprofile=true) of
+          M(vgpu.fleet.harvester_vgpu) repairs it.
+        - V(not_configured) and V(not_removed) were enabled or disabled, and nothing happened so far.
+        - V(not_counted) is configured, and its node does not offer it.
+        - V(not_asked_for) has a profile that nobody asked for, and loses it at a reboot.
+        - V(claim_left_behind) is disabled, and its node offers it all the same.
+        - V(lost_label) stops the scan of its node, and V(broken_note), on a VM, the controllers of all nodes.
+        - V(no_functions) is a GPU whose SR-IOV was asked for and is not there.
       type: str
       sample: type_differs
     device:

@@ -130,7 +130,7 @@ seealso:
 """
 
 EXAMPLES = r"""
-- name: What there is is known
+- name: What is free, and what could be made, is known
   vgpu.fleet.vgpu_availability:
   register: available
 

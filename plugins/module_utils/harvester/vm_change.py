@@ -170,6 +170,9 @@ class VmChange:
 
     def _judge(self, plan: VmPlan) -> None:
         vm, vgpus, fleet = self._key, plan.vgpus, self._cluster.snapshot.fleet
+        if plan.writes:
+            names = [device.get("name", "") for device in plan.devices[vm_devices.HOST_DEVICES]]
+            vm_rules.refuse_devices_of_different_nodes(vm, names, self._cluster.snapshot.nodes.items)
         grows = any(count > plan.machine.vgpus.get(name, 0) for name, count in vgpus.items())
         if grows:
             vm_rules.refuse_what_cannot_boot(vm, vgpus)

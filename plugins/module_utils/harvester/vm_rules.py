@@ -6,7 +6,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from ansible_collections.vgpu.fleet.plugins.module_utils import catalog
@@ -17,6 +18,8 @@ from ansible_collections.vgpu.fleet.plugins.module_utils.profile import Profile,
 
 # On these the series alone decides whether a VM may have several (Harvester's page on vGPUs).
 SEVERAL_OF_ANY_Q = ("a2", "a16")
+
+_ADDRESS = re.compile("[0-9a-f]{9}")
 
 
 class CannotBoot(FleetError):
@@ -91,6 +94,27 @@ def refuse_what_no_node_has(vm: str, vgpus: Mapping[str, int], fleet: Fleet) -> 
             f"VM {vm} cannot have {_said(vgpus)}: all vGPUs of a VM come from one node, and none has as many ({most}).",
             hint="Make more of them on one node: vgpu.fleet.harvester_vgpu.",
         )
+
+
+def refuse_devices_of_different_nodes(vm: str, devices: Iterable[str], nodes: Iterable[str]) -> None:
+    """Names of host devices that are those of PCI devices: the webhook wants all of them on one node (facts 4.1)."""
+    known = sorted(nodes, key=len, reverse=True)
+    places = {device: _node_of(device, known) for device in devices}
+    found = {device: node for device, node in places.items() if node}
+    if len(set(found.values())) > 1:
+        said = ", ".join(f"{device} on {node}" for device, node in sorted(found.items()))
+        raise CannotBoot(
+            f"VM {vm} has devices of different nodes: {said}.",
+            hint="All devices of a VM come from one node; take those of the others out of it.",
+        )
+
+
+def _node_of(device: str, nodes: Iterable[str]) -> str | None:
+    # A PCI device is named after its node and its address, of nine hexadecimal digits.
+    for node in nodes:
+        if device.startswith(f"{node}-") and _ADDRESS.fullmatch(device[len(node) + 1 :]):
+            return node
+    return None
 
 
 def node_with_room(vm: str, vgpus: Mapping[str, int], fleet: Fleet) -> str | None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from typing import Any
 
+from tests.integration.api import Json
 from tests.integration.labs import Lab
+from tests.integration.modules.playbooks import Result
 
 GPU_A, GPU_B = "gpu-a-000008000", "gpu-b-000008000"
 A4, A5, A6, A7 = (f"gpu-a-00000800{function}" for function in "4567")
@@ -61,19 +64,36 @@ def machine(
     lab.make(VMS, body)
 
 
-def writes(lab: Lab) -> list[str]:
-    """Requests that could have changed something, other than dry runs."""
+def writes(lab: Lab, during: Result | None = None) -> list[str]:
+    """Requests that could have changed something, other than dry runs: of one task, or since the last mark."""
     return [
         f"{event['verb']} {event['requestURI']}"
-        for event in lab.audit(writes_only=True)
+        for event in _written(lab, during)
         if "dryRun=All" not in event["requestURI"]
     ]
 
 
-def dry_runs(lab: Lab) -> list[str]:
-    return [event["requestURI"] for event in lab.audit(writes_only=True) if "dryRun=All" in event["requestURI"]]
+def dry_runs(lab: Lab, during: Result | None = None) -> list[str]:
+    return [event["requestURI"] for event in _written(lab, during) if "dryRun=All" in event["requestURI"]]
 
 
-def patched(lab: Lab) -> list[str]:
+def patched(lab: Lab, during: Result | None = None) -> list[str]:
     """The names of the objects that were patched, in order."""
-    return [event["objectRef"]["name"] for event in lab.audit(writes_only=True) if event["verb"] == "patch"]
+    return [
+        event["objectRef"]["name"]
+        for event in _written(lab, during)
+        if event["verb"] == "patch" and "dryRun=All" not in event["requestURI"]
+    ]
+
+
+def requests(lab: Lab, during: Result | None = None) -> list[Json]:
+    """Everything that was asked of the API server."""
+    return [event for event in lab.audit(writes_only=False) if during is None or _within(event, during)]
+
+
+def _written(lab: Lab, during: Result | None) -> list[Json]:
+    return [event for event in lab.audit(writes_only=True) if during is None or _within(event, during)]
+
+
+def _within(event: Json, task: Result) -> bool:
+    return task.began <= dt.datetime.fromisoformat(event["requestReceivedTimestamp"]).timestamp() <= task.ended

@@ -14,6 +14,8 @@ import yaml
 from tests.integration.modules.forked_ansible import Forks
 
 Json = dict[str, Any]
+# A module, its options, and keywords of the task.
+Call = tuple[str, Json] | tuple[str, Json, Json]
 
 CALLBACKS = Path(__file__).parent / "callback"
 INSTALLED = Path(__file__).parents[3] / "build/installed"
@@ -21,6 +23,8 @@ INSTALLED = Path(__file__).parents[3] / "build/installed"
 
 class Result(dict[str, Any]):
     """A task's result. Attributes are for what nearly every test looks at."""
+
+    began = ended = 0.0
 
     @property
     def changed(self) -> bool:
@@ -58,10 +62,9 @@ class Playbooks:
         (result,) = self.tasks((module, options), check=check, kubeconfig=kubeconfig)
         return result
 
-    def tasks(
-        self, *calls: tuple[str, Json], check: bool = False, kubeconfig: Path | None = None, **play: Any
-    ) -> list[Result]:
-        tasks = [{_full_name(module): options, "ignore_errors": True} for module, options in calls]
+    def tasks(self, *calls: Call, check: bool = False, kubeconfig: Path | None = None, **play: Any) -> list[Result]:
+        """Tasks of one play, of which every one is run."""
+        tasks = [_task(*call) for call in calls]
         return self.run(tasks, check=check, kubeconfig=kubeconfig, **play)
 
     def run(
@@ -79,6 +82,8 @@ class Playbooks:
         _forks(self._settings()).run([str(playbook), "--diff", *(["--check"] if check else [])], environment, output)
         found = [Result(json.loads(line)) for line in results.read_text().splitlines()]
         for result in found:
+            # What differs each time is not a part of what a task says.
+            result.began, result.ended = result.pop("began"), result.pop("ended")
             assert "Traceback" not in json.dumps(result), result
             result["output"] = output.read_text()
         assert len(found) == len(tasks), output.read_text()
@@ -107,6 +112,15 @@ def _forks(settings: Mapping[str, str]) -> Forks:
         _running[own] = Forks(settings)
         atexit.register(_running[own].stop)
     return _running[own]
+
+
+def predicting(module: str, options: Json) -> Call:
+    """The task in check mode."""
+    return module, options, {"check_mode": True}
+
+
+def _task(module: str, options: Json, keywords: Json | None = None) -> Json:
+    return {_full_name(module): options, "ignore_errors": True, **(keywords or {})}
 
 
 def _full_name(module: str) -> str:

@@ -12,7 +12,7 @@ from tests.integration.labs import Lab
 from tests.integration.modules import beginnings
 from tests.integration.modules.beginnings import A4, dry_runs, machine, writes
 from tests.integration.modules.examples import examples
-from tests.integration.modules.playbooks import Playbooks
+from tests.integration.modules.playbooks import Playbooks, predicting
 
 MODULE = "harvester_addon"
 DRIVER, CONTROLLER = "nvidia-driver-toolkit", "pcidevices-controller"
@@ -52,31 +52,27 @@ def test_the_examples_take_a_fresh_cluster_to_a_driver_on_every_gpu_node(lab_vfi
 def test_done_means_that_the_driver_is_ready_on_every_labelled_node(lab: Lab, playbooks: Playbooks) -> None:
     assert playbooks.task(MODULE, name=DRIVER, state="disabled").changed
     assert not driver_pods_ready(lab)
-    assert playbooks.task(MODULE, name=DRIVER).changed
+    done, again = playbooks.tasks((MODULE, {"name": DRIVER}), (MODULE, {"name": DRIVER}))
+    assert done.changed
     assert driver_pods_ready(lab) == {"gpu-a": True, "gpu-b": True}
-    lab.mark()
-    again = playbooks.task(MODULE, name=DRIVER)
     assert not again.changed
-    assert writes(lab) == dry_runs(lab) == []
+    assert writes(lab, again) == dry_runs(lab, again) == []
 
 
 def test_check_mode_predicts_the_run_and_writes_nothing(lab_vfio: Lab, playbooks: Playbooks) -> None:
     lab = lab_vfio
     wanted = {"name": DRIVER, "driver_location": URL, "values": {"image": {"repository": "other"}}}
-    predicted = playbooks.task(MODULE, check=True, **wanted)
-    assert writes(lab) == []
-    assert len(dry_runs(lab)) == 1
-    done = playbooks.task(MODULE, **wanted)
+    predicted, done, again = playbooks.tasks(predicting(MODULE, wanted), (MODULE, wanted), (MODULE, wanted))
+    assert writes(lab, predicted) == []
+    assert len(dry_runs(lab, predicted)) == 1
     assert predicted.changed
     assert {key: predicted[key] for key in ("changed", "addon", "diff")} == {
         key: done[key] for key in ("changed", "addon", "diff")
     }
     assert set(predicted) == set(done)
-    lab.mark()
-    again = playbooks.task(MODULE, **wanted)
     assert not again.changed
     assert again["addon"] == done["addon"]
-    assert writes(lab) == []
+    assert writes(lab, again) == []
 
 
 def test_values_are_merged_and_no_key_is_lost(lab_vfio: Lab, playbooks: Playbooks) -> None:
@@ -92,9 +88,9 @@ def test_an_operation_in_progress_is_waited_for(lab_vfio: Lab, playbooks: Playbo
     content = yaml.safe_dump({**values(lab, CONTROLLER), "theirs": 1})
     lab.write(f"{ADDONS}/{CONTROLLER}", {"spec": {"valuesContent": content}})
     lab.until(lambda: addon(lab, CONTROLLER)["status"]["status"] == "AddonUpdating")
-    predicted = playbooks.task(MODULE, name=CONTROLLER, values={"ours": 2}, check=True)
+    ask = {"name": CONTROLLER, "values": {"ours": 2}, "wait_timeout": 1}
+    predicted, busy = playbooks.tasks(predicting(MODULE, ask), (MODULE, ask))
     assert predicted.changed
-    busy = playbooks.task(MODULE, name=CONTROLLER, values={"ours": 2}, wait_timeout=2)
     assert busy.code == "timeout"
     assert "AddonUpdating" in busy.message
     assert "ours" not in values(lab, CONTROLLER)
@@ -166,7 +162,8 @@ def test_an_addon_that_vms_need_is_not_disabled_and_the_vms_are_named(lab: Lab, 
     driver, controller, predicted = playbooks.tasks(
         (MODULE, {"name": DRIVER, "state": "disabled"}),
         (MODULE, {"name": CONTROLLER, "state": "disabled"}),
-    ) + playbooks.tasks((MODULE, {"name": DRIVER, "state": "disabled"}), check=True)
+        predicting(MODULE, {"name": DRIVER, "state": "disabled"}),
+    )
     for refused in (driver, controller, predicted):
         assert refused.code == "addon_in_use"
         assert "default/render" in refused.message

@@ -3,96 +3,81 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
 
 import pytest
-import yaml
 
-from lab import kubeconfig
 from tests.integration.labs import Lab
 from tests.integration.modules.beginnings import GPU_A, patched, writes
+from tests.integration.modules.permissions import Automation
 from tests.integration.modules.playbooks import Playbooks
 
-PERMISSIONS = Path(__file__).parents[3] / "docs/permissions.md"
-RBAC = "/apis/rbac.authorization.k8s.io/v1"
-USER = "automation"
-
-
-def documented() -> list[dict[str, Any]]:
-    """The manifests in the documentation."""
-    blocks = PERMISSIONS.read_text().split("```yaml\n")[1:]
-    return [manifest for block in blocks for manifest in yaml.safe_load_all(block.split("```")[0])]
-
-
-def grant(lab: Lab, manifests: list[dict[str, Any]]) -> None:
-    for manifest in manifests:
-        lab.make(_collection(manifest), manifest)
-
-
-def _collection(manifest: dict[str, Any]) -> str:
-    namespace = manifest["metadata"].get("namespace")
-    plural = f"{manifest['kind'].lower()}s"
-    return f"{RBAC}/namespaces/{namespace}/{plural}" if namespace else f"{RBAC}/{plural}"
+# Rights that are used only when something goes wrong, or where a GPU is in MIG mode.
+CONFLICT = {("get", "addons")}
+TIMEOUT = {("list", "pods")}
+MIG = {("list", "migconfigurations")}
 
 
 @pytest.fixture
-def automation(lab_vfio: Lab) -> Iterator[Path]:
-    """A user without any permission; what a test grants is taken back."""
-    yield kubeconfig.issue(lab_vfio.run, USER, USER)
-    for manifest in documented():
-        lab_vfio.api.delete(f"{_collection(manifest)}/{manifest['metadata']['name']}")
+def automation(lab_vfio: Lab) -> Iterator[Automation]:
+    user = Automation(lab_vfio)
+    yield user
+    user.withdraw()
 
 
-def test_the_documented_role_is_enough_and_each_of_its_rules_is_needed(
-    lab_vfio: Lab, playbooks: Playbooks, automation: Path
+def test_the_documented_roles_are_enough_for_gpus_and_vgpus_and_each_right_is_needed(
+    lab_vfio: Lab, playbooks: Playbooks, automation: Automation
 ) -> None:
-    role, *_more, binding = documented()
-    grant(lab_vfio, [role, binding])
+    automation.grant("vgpu-fleet-reader")
     lab_vfio.mark()
-    info, on, vgpus, off = playbooks.tasks(
-        ("harvester_gpu_info", {}),
+    reading = playbooks.tasks(("harvester_gpu_info", {}), ("vgpu_availability", {}), kubeconfig=automation.kubeconfig)
+    assert not [result.message for result in reading if result.failed]
+    assert automation.used() == automation.granted - MIG
+    automation.grant("vgpu-fleet-devices")
+    writing = playbooks.tasks(
         ("harvester_sriov_gpu", {"nodes": ["gpu-a"]}),
         ("harvester_vgpu", {"profile": "A2-8Q", "count": 2}),
         ("harvester_sriov_gpu", {"nodes": ["gpu-a"], "state": "disabled", "disable_vgpus": True}),
-        kubeconfig=automation,
+        kubeconfig=automation.kubeconfig,
     )
-    for result in (info, on, vgpus, off):
-        assert not result.failed, result.message
-    used = {
-        (event["verb"], event["objectRef"]["resource"])
-        for event in lab_vfio.audit(writes_only=False)
-        if event["user"]["username"] == USER and event["responseStatus"]["code"] < 300
-    }
-    granted = {(verb, resource) for rule in role["rules"] for resource in rule["resources"] for verb in rule["verbs"]}
+    assert not [result.message for result in writing if result.failed]
     # MIG configurations are listed where a GPU is on and shows no types, and when a watch of them has to start over.
-    assert used == granted - {("list", "migconfigurations")}
+    assert automation.used() == automation.granted - MIG
+
+
+def test_the_documented_roles_are_enough_for_addons_and_each_right_is_needed(
+    lab_vfio: Lab, playbooks: Playbooks, automation: Automation
+) -> None:
+    automation.grant("vgpu-fleet-addons")
+    lab_vfio.mark()
+    results = playbooks.tasks(
+        ("harvester_addon", {"name": "nvidia-driver-toolkit", "state": "disabled"}),
+        ("harvester_addon", {"name": "nvidia-driver-toolkit"}),
+        kubeconfig=automation.kubeconfig,
+    )
+    assert not [result.message for result in results if result.failed]
+    assert automation.used() == automation.granted - CONFLICT - TIMEOUT
+    lab_vfio.control.fault("driver-missing", node="gpu-a")
+    late = playbooks.task(
+        "harvester_addon", name="nvidia-driver-toolkit", wait_timeout=2, kubeconfig=automation.kubeconfig
+    )
+    assert "gpu-a: CrashLoopBackOff" in late.message
+    assert automation.used() == automation.granted - CONFLICT
 
 
 def test_a_timeout_with_little_permission_says_that_it_could_not_look(
-    lab_vfio: Lab, playbooks: Playbooks, automation: Path
+    lab_vfio: Lab, playbooks: Playbooks, automation: Automation
 ) -> None:
-    role, version, diagnosis, binding = documented()
-    grant(lab_vfio, [role, binding])
-    lab_vfio.control.fault("driver-missing", on=True, node="gpu-a")
-    lab_vfio.until(lambda: True)
-    blind = playbooks.task("harvester_sriov_gpu", nodes=["gpu-a"], wait_timeout=3, kubeconfig=automation)
+    automation.grant("vgpu-fleet-reader", "vgpu-fleet-devices")
+    lab_vfio.control.fault("driver-missing", node="gpu-a")
+    asked = {"nodes": ["gpu-a"], "wait_timeout": 2}
+    blind = playbooks.task("harvester_sriov_gpu", **asked, kubeconfig=automation.kubeconfig)
     assert blind.code == "timeout"
     assert "pods in harvester-system could not be read" in blind.message
-    subject = binding["subjects"]
-    kind = {"apiVersion": binding["apiVersion"], "subjects": subject}
-    group = {"apiGroup": "rbac.authorization.k8s.io"}
-    more = [
-        version,
-        diagnosis,
-        {**kind, "kind": "ClusterRoleBinding", "metadata": {"name": "version"},
-         "roleRef": {**group, "kind": "ClusterRole", "name": version["metadata"]["name"]}},
-        {**kind, "kind": "RoleBinding", "metadata": {"name": "diagnosis", "namespace": "harvester-system"},
-         "roleRef": {**group, "kind": "Role", "name": diagnosis["metadata"]["name"]}},
-    ]  # fmt: skip
-    grant(lab_vfio, more)
-    seeing = playbooks.task("harvester_sriov_gpu", nodes=["gpu-a"], wait_timeout=3, kubeconfig=automation)
+    automation.grant("vgpu-fleet-version", "vgpu-fleet-diagnosis")
+    lab_vfio.mark()
+    seeing = playbooks.task("harvester_sriov_gpu", **asked, kubeconfig=automation.kubeconfig)
     assert "driver pod" in seeing.message
+    assert automation.used() >= {("get", "settings"), ("list", "pods"), ("list", "addons")}
 
 
 def test_who_may_not_is_told_what_is_missing_and_nothing_is_changed(lab_vfio: Lab, playbooks: Playbooks) -> None:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import pytest
-
 from tests.integration import api as paths
 from tests.integration.labs import Lab
 from tests.integration.modules import beginnings
-from tests.integration.modules.beginnings import A4, A5, GPU_A, GPU_B, dry_runs, machine, patched, writes
-from tests.integration.modules.playbooks import Playbooks
+from tests.integration.modules.beginnings import A4, A5, GPU_A, GPU_B, VMS, dry_runs, machine, patched, requests, writes
+from tests.integration.modules.playbooks import Playbooks, predicting
 
 MODULE = "harvester_sriov_gpu"
 
@@ -16,53 +14,57 @@ MODULE = "harvester_sriov_gpu"
 def test_enabling_ends_when_every_function_offers_types_and_a_second_run_writes_nothing(
     lab: Lab, playbooks: Playbooks
 ) -> None:
-    predicted = playbooks.task(MODULE, nodes=["gpu-a"], check=True)
-    assert writes(lab) == []
-    assert len(dry_runs(lab)) == 1
-    done = playbooks.task(MODULE, nodes=["gpu-a"])
+    ask = {"nodes": ["gpu-a"]}
+    predicted, done, again = playbooks.tasks(predicting(MODULE, ask), (MODULE, ask), (MODULE, ask))
+    assert writes(lab, predicted) == []
+    assert len(dry_runs(lab, predicted)) == 1
     assert predicted.changed
     assert done.changed
     assert predicted.steps == done.steps
     assert predicted["diff"] == done["diff"]
     assert set(predicted) == set(done)
-    assert patched(lab)[-1:] == [GPU_A]
+    assert patched(lab, done) == [GPU_A]
     (gpu,) = done["gpus"]
     assert (gpu["name"], gpu["board"], gpu["sharing"], len(gpu["slots"])) == (GPU_A, "A2", True, 16)
     assert all("NVIDIA A2-4Q" in slot["offered"] for slot in gpu["slots"])
     assert all("NVIDIA A2-4Q" in lab.types(slot["name"]) for slot in gpu["slots"])
-    lab.mark()
-    again = playbooks.task(MODULE, nodes=["gpu-a"])
     assert not again.changed
     assert again["gpus"] == done["gpus"]
-    assert writes(lab) == dry_runs(lab) == []
+    assert writes(lab, again) == dry_runs(lab, again) == []
 
 
 def test_disabling_removes_the_vgpu_devices(lab: Lab, playbooks: Playbooks) -> None:
     lab.begin(version=lab.version, arranged=beginnings.gpus_on)
-    done = playbooks.task(MODULE, gpus=["gpu-*"], state="disabled")
+    ask = {"gpus": ["gpu-*"], "state": "disabled"}
+    predicted, done, again = playbooks.tasks(predicting(MODULE, ask), (MODULE, ask), (MODULE, ask))
+    assert writes(lab, predicted) == []
+    assert predicted.steps == done.steps
+    assert predicted["gpus"] == done["gpus"]
     assert done.changed
     assert [(gpu["name"], gpu["sharing"], gpu["slots"]) for gpu in done["gpus"]] == [
         (GPU_A, False, []),
         (GPU_B, False, []),
     ]
     assert lab.items(paths.VGPUS) == []
-    assert sorted(patched(lab)) == [GPU_A, GPU_B]
-    lab.mark()
-    assert not playbooks.task(MODULE, gpus=["gpu-*"], state="disabled").changed
-    assert writes(lab) == []
+    assert sorted(patched(lab, done)) == [GPU_A, GPU_B]
+    assert not again.changed
+    assert writes(lab, again) == []
 
 
 def test_a_gpu_with_enabled_vgpus_is_not_disabled_unless_they_may_be_disabled_first(
     lab: Lab, playbooks: Playbooks
 ) -> None:
     lab.begin(version=lab.version, arranged=beginnings.two_4q)
-    refused = playbooks.task(MODULE, gpus=[GPU_A], state="disabled")
+    ask = {"gpus": [GPU_A], "state": "disabled"}
+    allowed = {**ask, "disable_vgpus": True}
+    refused, predicted, done = playbooks.tasks((MODULE, ask), predicting(MODULE, allowed), (MODULE, allowed))
     assert refused.failed
     assert refused.code == "vgpus_enabled"
     assert A4 in refused.message
     assert "disable_vgpus" in refused.message
-    assert writes(lab) == []
-    done = playbooks.task(MODULE, gpus=[GPU_A], state="disabled", disable_vgpus=True)
+    assert writes(lab, refused) == writes(lab, predicted) == []
+    assert predicted.steps == done.steps
+    assert predicted["gpus"] == done["gpus"]
     assert [(step["action"], step["slot"]) for step in done.steps] == [
         ("disable", A4),
         ("disable", A5),
@@ -74,19 +76,18 @@ def test_a_gpu_with_enabled_vgpus_is_not_disabled_unless_they_may_be_disabled_fi
     lab.until(lambda: not any(lab.amounts("gpu-a").values()))
 
 
-@pytest.mark.parametrize("how", ["spec", "noted"])
-def test_a_gpu_is_never_disabled_while_a_vm_refers_to_one_of_its_vgpus(
-    lab: Lab, playbooks: Playbooks, how: str
-) -> None:
+def test_a_gpu_is_never_disabled_while_a_vm_refers_to_one_of_its_vgpus(lab: Lab, playbooks: Playbooks) -> None:
     lab.begin(version=lab.version, arranged=beginnings.two_4q)
-    machine(lab, "render", **{how: [A5]})
-    lab.mark()
-    refused = playbooks.task(MODULE, gpus=[GPU_A], state="disabled", disable_vgpus=True)
-    assert refused.failed
-    assert refused.code == "device_in_use"
-    assert A5 in refused.message
-    assert "default/render" in refused.message
-    assert writes(lab) == []
+    for how in ("spec", "noted"):
+        machine(lab, "render", **{how: [A5]})
+        lab.mark()
+        refused = playbooks.task(MODULE, gpus=[GPU_A], state="disabled", disable_vgpus=True)
+        assert refused.failed
+        assert refused.code == "device_in_use"
+        assert A5 in refused.message
+        assert "default/render" in refused.message
+        assert writes(lab) == []
+        lab.api.delete(f"{VMS}/render")
 
 
 def test_what_nothing_matches_is_an_error_that_lists_what_exists(lab: Lab, playbooks: Playbooks) -> None:
@@ -117,11 +118,10 @@ def test_a_gpu_that_is_claimed_for_passthrough_is_named(lab: Lab, playbooks: Pla
 
 
 def test_without_waiting_the_task_only_asks(lab: Lab, playbooks: Playbooks) -> None:
-    asked = playbooks.task(MODULE, gpus=[GPU_A], wait=False)
+    asked, finished = playbooks.tasks((MODULE, {"gpus": [GPU_A], "wait": False}), (MODULE, {"gpus": [GPU_A]}))
     assert asked.changed
-    assert not [event for event in lab.audit(writes_only=False) if event["verb"] == "watch"]
+    assert not [event for event in requests(lab, asked) if event["verb"] == "watch"]
     # The next run waits for what this one has asked for, and changes nothing.
-    finished = playbooks.task(MODULE, gpus=[GPU_A])
     assert not finished.changed
     assert len(finished["gpus"][0]["slots"]) == 16
     assert patched(lab) == [GPU_A]

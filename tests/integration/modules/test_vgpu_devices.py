@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import pytest
-
 from tests.integration import api as paths
 from tests.integration.labs import Lab
 from tests.integration.modules import beginnings
-from tests.integration.modules.beginnings import A4, A5, A6, A7, dry_runs, machine, patched, writes
-from tests.integration.modules.playbooks import Playbooks
+from tests.integration.modules.beginnings import A4, A5, A6, A7, VMS, dry_runs, machine, patched, writes
+from tests.integration.modules.playbooks import Playbooks, predicting
 
 MODULE = "harvester_vgpu"
 Q4, C4, Q8 = "NVIDIA A2-4Q", "NVIDIA A2-4C", "NVIDIA A2-8Q"
@@ -17,10 +15,8 @@ Q4, C4, Q8 = "NVIDIA A2-4Q", "NVIDIA A2-4C", "NVIDIA A2-8Q"
 def test_devices_get_their_profiles_and_lose_them(lab: Lab, playbooks: Playbooks) -> None:
     lab.begin(version=lab.version, arranged=beginnings.two_4q)
     asked = {"devices": [{"name": A6, "profile": "a2-4c"}, {"name": A5, "state": "disabled"}, {"name": A4}]}
-    predicted = playbooks.task(MODULE, **asked, check=True)
-    assert writes(lab) == []
-    lab.mark()
-    done, again = playbooks.tasks((MODULE, asked), (MODULE, asked))
+    predicted, done, again = playbooks.tasks(predicting(MODULE, asked), (MODULE, asked), (MODULE, asked))
+    assert writes(lab, predicted) == []
     assert predicted.steps == done.steps
     assert predicted["diff"] == done["diff"]
     assert [(one["name"], one["profile"], one["state"]) for one in done["vgpus"]] == [
@@ -28,8 +24,9 @@ def test_devices_get_their_profiles_and_lose_them(lab: Lab, playbooks: Playbooks
         (A5, None, "empty"),
         (A6, C4, "allocatable"),
     ]
-    assert patched(lab) == [A5, A6]
+    assert patched(lab, done) == [A5, A6]
     assert not again.changed
+    assert writes(lab, again) == dry_runs(lab, again) == []
     assert again["vgpus"][0] == done["vgpus"][0]
     amounts = lab.amounts("gpu-a")
     assert amounts["nvidia.com/NVIDIA_A2-4C"] == 1
@@ -39,12 +36,12 @@ def test_another_profile_is_only_given_by_way_of_disabling_and_only_with_reprofi
     lab: Lab, playbooks: Playbooks
 ) -> None:
     lab.begin(version=lab.version, arranged=beginnings.two_4q)
-    refused = playbooks.task(MODULE, name=A4, profile=C4)
+    ask = {"name": A4, "profile": C4}
+    refused, done = playbooks.tasks((MODULE, ask), (MODULE, {**ask, "reprofile": True}))
     assert refused.code == "needs_reprofile"
-    assert writes(lab) == []
-    done = playbooks.task(MODULE, name=A4, profile=C4, reprofile=True)
+    assert writes(lab, refused) == []
     assert [(step["action"], step["slot"]) for step in done.steps] == [("disable", A4), ("enable", A4)]
-    assert patched(lab) == [A4, A4]
+    assert patched(lab, done) == [A4, A4]
     assert lab.status(A4)["configureVGPUTypeName"] == C4
     amounts = lab.amounts("gpu-a")
     assert (amounts["nvidia.com/NVIDIA_A2-4C"], amounts["nvidia.com/NVIDIA_A2-4Q"]) == (1, 1)
@@ -54,13 +51,11 @@ def test_a_type_that_was_changed_while_enabled_is_found_and_repaired(lab: Lab, p
     lab.begin(version=lab.version, arranged=beginnings.two_4q)
     lab.write(f"{paths.VGPUS}/{A4}", {"spec": {"vGPUTypeName": C4}})
     lab.mark()
-    found = playbooks.task(MODULE, name=A4, profile=C4)
+    ask = {"name": A4, "profile": C4}
+    found, repaired, settled = playbooks.tasks((MODULE, ask), (MODULE, {**ask, "reprofile": True}), (MODULE, ask))
     assert found.code == "needs_reprofile"
     assert C4 in found.message
-    assert writes(lab) == []
-    repaired, settled = playbooks.tasks(
-        (MODULE, {"name": A4, "profile": C4, "reprofile": True}), (MODULE, {"name": A4, "profile": C4})
-    )
+    assert writes(lab, found) == []
     assert repaired.changed
     assert not settled.changed
     assert (settled["vgpus"][0]["profile"], settled["vgpus"][0]["drifted"]) == (C4, False)
@@ -77,10 +72,12 @@ def test_a_claim_that_advertises_another_type_after_a_reboot_is_found_and_repair
     assert claim is not None
     override = "pcidevice.harvesterhci.io/override-resource-name"
     assert claim["metadata"]["annotations"][override] == "nvidia.com/NVIDIA_A2-4Q"
-    info, refused = playbooks.tasks(("harvester_gpu_info", {}), (MODULE, {"name": A4, "profile": C4}))
+    ask = {"name": A4, "profile": C4}
+    info, refused, done = playbooks.tasks(
+        ("harvester_gpu_info", {}), (MODULE, ask), (MODULE, {**ask, "reprofile": True})
+    )
     assert [(one["kind"], one["device"]) for one in info["findings"]] == [("type_differs", A4)]
     assert refused.code == "needs_reprofile"
-    done = playbooks.task(MODULE, name=A4, profile=C4, reprofile=True)
     assert done.changed
     assert done["vgpus"][0]["state"] == "allocatable"
     claim = lab.claim(A4)
@@ -88,20 +85,21 @@ def test_a_claim_that_advertises_another_type_after_a_reboot_is_found_and_repair
     assert claim["metadata"]["annotations"][override] == "nvidia.com/NVIDIA_A2-4C"
 
 
-@pytest.mark.parametrize("how", ["spec", "noted"])
-def test_a_device_that_a_vm_refers_to_is_neither_disabled_nor_changed(lab: Lab, playbooks: Playbooks, how: str) -> None:
+def test_a_device_that_a_vm_refers_to_is_neither_disabled_nor_changed(lab: Lab, playbooks: Playbooks) -> None:
     lab.begin(version=lab.version, arranged=beginnings.two_4q)
-    machine(lab, "render", **{how: [A4]})
-    lab.mark()
-    for refused in playbooks.tasks(
-        (MODULE, {"name": A4, "state": "disabled"}),
-        (MODULE, {"name": A4, "profile": C4, "reprofile": True}),
-        (MODULE, {"name": A5, "profile": Q4, "exclusive": True}),
-    ):
-        assert refused.code == "device_in_use"
-        assert A4 in refused.message
-        assert "default/render" in refused.message
-    assert writes(lab) == dry_runs(lab) == []
+    for how in ("spec", "noted"):
+        machine(lab, "render", **{how: [A4]})
+        lab.mark()
+        for refused in playbooks.tasks(
+            (MODULE, {"name": A4, "state": "disabled"}),
+            (MODULE, {"name": A4, "profile": C4, "reprofile": True}),
+            (MODULE, {"name": A5, "profile": Q4, "exclusive": True}),
+        ):
+            assert refused.code == "device_in_use"
+            assert A4 in refused.message
+            assert "default/render" in refused.message
+        assert writes(lab) == dry_runs(lab) == []
+        lab.api.delete(f"{VMS}/render")
 
 
 def test_what_the_webhook_would_refuse_is_refused_before_it_is_asked(lab: Lab, playbooks: Playbooks) -> None:
@@ -129,9 +127,8 @@ def test_what_the_webhook_would_refuse_is_refused_before_it_is_asked(lab: Lab, p
 def test_a_device_of_a_gpu_that_is_off_can_be_had_with_enable_sriov(lab: Lab, playbooks: Playbooks) -> None:
     device = "gpu-b-000008006"
     asked = {"name": device, "profile": Q8, "enable_sriov": True}
-    predicted = playbooks.task(MODULE, **asked, check=True)
-    assert writes(lab) == []
-    done = playbooks.task(MODULE, **asked)
+    predicted, done = playbooks.tasks(predicting(MODULE, asked), (MODULE, asked))
+    assert writes(lab, predicted) == []
     assert predicted.steps == done.steps
     assert [(one["name"], one["profile"], one["state"]) for one in done["vgpus"]] == [(device, Q8, "allocatable")]
 

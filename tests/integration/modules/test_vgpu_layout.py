@@ -6,7 +6,7 @@ from tests.integration import api as paths
 from tests.integration.labs import Lab
 from tests.integration.modules import beginnings
 from tests.integration.modules.beginnings import A4, A5, A6, A7, GPU_A, GPU_B, dry_runs, machine, patched, writes
-from tests.integration.modules.playbooks import Playbooks, Result
+from tests.integration.modules.playbooks import Playbooks, Result, predicting
 
 MODULE = "harvester_vgpu"
 
@@ -18,12 +18,10 @@ def brief(result: Result) -> list[tuple[str, str, str]]:
 def test_numbers_become_allocatable_vgpus_and_a_second_run_writes_nothing(lab: Lab, playbooks: Playbooks) -> None:
     lab.begin(version=lab.version, arranged=beginnings.gpu_a_on)
     asked = {"profile": "nvidia.com/NVIDIA_A2-4Q", "count": 4, "per": "node", "enable_sriov": True}
-    predicted = playbooks.task(MODULE, **asked, check=True)
-    assert writes(lab) == []
+    predicted, done, again = playbooks.tasks(predicting(MODULE, asked), (MODULE, asked), (MODULE, asked))
+    assert writes(lab, predicted) == []
     # Four vGPUs and a GPU can be tried; the other four vGPUs do not exist yet.
-    assert len(dry_runs(lab)) == 5
-    lab.mark()
-    done, again = playbooks.tasks((MODULE, asked), (MODULE, asked))
+    assert len(dry_runs(lab, predicted)) == 5
     assert predicted.changed
     assert done.changed
     assert set(predicted) == set(done)
@@ -36,9 +34,10 @@ def test_numbers_become_allocatable_vgpus_and_a_second_run_writes_nothing(lab: L
     assert not again.changed
     assert again["plan"]["steps"] == []
     assert brief(again) == brief(done)
+    assert writes(lab, again) == dry_runs(lab, again) == []
     # One request for each vGPU and one for the GPU, on each GPU in order.
-    assert len(patched(lab)) == 9
-    on_b = [name for name in patched(lab) if name.startswith("gpu-b")]
+    assert len(patched(lab, done)) == 9
+    on_b = [name for name in patched(lab, done) if name.startswith("gpu-b")]
     assert on_b[0] == GPU_B
     assert on_b == sorted(on_b)
 
@@ -76,8 +75,7 @@ def test_what_does_not_fit_is_explained_and_changes_nothing(lab: Lab, playbooks:
 def test_exclusive_disables_what_nobody_asked_for_unless_a_vm_has_it(lab: Lab, playbooks: Playbooks) -> None:
     lab.begin(version=lab.version, arranged=beginnings.four_4q)
     fewer = {"profile": "A2-4Q", "count": 2, "nodes": ["gpu-a"], "exclusive": True}
-    predicted = playbooks.task(MODULE, **fewer, check=True)
-    done = playbooks.task(MODULE, **fewer)
+    predicted, done = playbooks.tasks(predicting(MODULE, fewer), (MODULE, fewer))
     assert predicted.steps == done.steps
     assert [step["action"] for step in done.steps] == ["disable", "disable"]
     assert len(done["vgpus"]) == 2
@@ -96,14 +94,15 @@ def test_exclusive_disables_what_nobody_asked_for_unless_a_vm_has_it(lab: Lab, p
 def test_reprofile_makes_room_and_waits_for_what_the_next_step_needs(lab: Lab, playbooks: Playbooks) -> None:
     lab.begin(version=lab.version, arranged=beginnings.four_4q)
     asked = {"profile": "A2-8Q", "count": 2, "nodes": ["gpu-a"]}
-    refused = playbooks.task(MODULE, **asked)
+    allowed = {**asked, "reprofile": True}
+    refused, predicted, done = playbooks.tasks((MODULE, asked), predicting(MODULE, allowed), (MODULE, allowed))
     assert "reprofile: true" in refused.message
-    assert writes(lab) == []
-    done = playbooks.task(MODULE, **asked, reprofile=True)
+    assert writes(lab, refused) == writes(lab, predicted) == []
+    assert predicted.steps == done.steps
     assert [step["action"] for step in done.steps] == ["disable"] * 4 + ["enable"] * 2
     assert [(vgpu["profile"], vgpu["state"]) for vgpu in done["vgpus"]] == [("NVIDIA A2-8Q", "allocatable")] * 2
     assert lab.amounts("gpu-a")["nvidia.com/NVIDIA_A2-8Q"] == 2
-    assert len(patched(lab)) == 6
+    assert len(patched(lab, done)) == 6
 
 
 def test_a_file_of_the_device_manager_is_a_layout(lab_vfio: Lab, playbooks: Playbooks) -> None:

@@ -24,10 +24,10 @@ class CallbackModule(CallbackBase):
 
     def __init__(self) -> None:
         super().__init__()
-        self._started = 0.0
+        self._started = self._began = 0.0
 
     def v2_playbook_on_task_start(self, task: Any, is_conditional: bool) -> None:
-        self._started = time.monotonic()
+        self._started, self._began = time.monotonic(), time.time()
 
     def v2_runner_on_ok(self, result: Any) -> None:
         self._write(result, failed=False)
@@ -37,6 +37,7 @@ class CallbackModule(CallbackBase):
 
     def _write(self, result: Any, *, failed: bool) -> None:
         seconds = time.monotonic() - self._started
-        line = {"failed": failed, **json.loads(json.dumps(result._result, default=str)), "task_seconds": seconds}
+        times = {"task_seconds": seconds, "began": self._began, "ended": time.time()}
+        line = {"failed": failed, **json.loads(json.dumps(result._result, default=str)), **times}
         with open(os.environ["RESULTS_FILE"], "a", encoding="utf-8") as file:
             file.write(json.dumps(line) + "\n")

@@ -80,6 +80,7 @@ def test_each_vgpu_needs_a_virtual_function() -> None:
     assert places(gpu("n:a", "4Q", vfs=2), "NVIDIA A2-4Q") == 1
     assert obstacle(gpu("n:a", "4Q 4Q", vfs=2), "NVIDIA A2-4Q").rule == "functions"
     assert places(gpu("n:a", "8Q 8Q", vfs=3), "NVIDIA A2-4Q", means=EVICT) == 3
+    assert places(gpu("n:a", "1Q@a 1Q@b 1Q", vfs=3), "NVIDIA A2-1Q", means=EVICT) == 1
 
 
 def test_the_live_system_wins_over_the_catalogue_on_the_most_per_gpu() -> None:
@@ -106,6 +107,13 @@ def test_a_type_that_the_driver_does_not_offer_is_not_planned() -> None:
     beside = offering(gpu("n:a", "4Q"), "NVIDIA A2-4Q", "NVIDIA A2-4A")
     assert obstacle(beside, "NVIDIA A2-4C", means=EVICT).rule == "not_offered"
     assert places(beside, "NVIDIA A2-4A", means=EVICT) == 4
+
+
+def test_only_what_every_empty_slot_offers_is_planned() -> None:
+    less, more = ("NVIDIA A2-4Q",), ("NVIDIA A2-4Q", "NVIDIA A2-4C")
+    one = replace(gpu("n:a", vfs=2), slots=(Slot("a", offered=less), Slot("b", offered=more)))
+    assert places(one, "NVIDIA A2-4Q") == 2
+    assert obstacle(one, "NVIDIA A2-4C").rule == "not_offered"
 
 
 def test_what_is_offered_beside_another_size_does_not_tell_what_the_empty_gpu_offers() -> None:
@@ -157,6 +165,14 @@ def test_a_mig_gpu_serves_each_type_from_the_instances_it_has() -> None:
     assert obstacle(mig(), "GRID A100-3-20C").rule == "mig_layout"
 
 
+def test_a_mig_gpu_needs_a_virtual_function_for_each_vgpu_of_any_type() -> None:
+    one = mig(_1_5C=7)
+    few = replace(one, slots=one.slots[:2])
+    assert places(few, "GRID A100-1-5C") == 2
+    both = replace(mig(_1_5C=2, _2_10C=2), slots=one.slots[:3])
+    assert places(both, "GRID A100-1-5C", "GRID A100-2-10C") == 3
+
+
 def test_a_mig_type_that_is_offered_without_a_count_has_one_instance_at_least() -> None:
     assert places(offering(mig(), "GRID A100-1-5C"), "GRID A100-1-5C") == 1
 
@@ -170,6 +186,9 @@ def test_mixed_sizes_are_estimated_by_halving() -> None:
     # Not a power of two of the whole: 16 GiB fill a half.
     assert places(one, "NVIDIA A40-16Q") == 1
     assert obstacle(one, "NVIDIA A40-48Q").rule == "memory"
+    # What the platform says it takes of a profile counts here as well.
+    few = replace(gpu("n:a", "12Q@a", board="A40", vfs=32), mode=MIXED_SIZE, max_instances={"NVIDIA A40-12Q": 2})
+    assert places(few, "NVIDIA A40-12Q") == 1
 
 
 def test_on_vsphere_a_slot_comes_to_be_with_its_vm() -> None:

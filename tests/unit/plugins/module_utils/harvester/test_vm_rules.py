@@ -16,6 +16,7 @@ from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.vm_rules impo
     NotOffered,
     doubts,
     node_with_room,
+    refuse_devices_of_different_nodes,
     refuse_what_cannot_boot,
     refuse_what_no_node_has,
 )
@@ -88,3 +89,11 @@ def test_a_vm_may_count_on_what_it_has_itself():
     record = advertised(fleet(gpu("n1:a", "4Q@vm 4Q"), gpu("n2:a", "4Q@web")))
     assert node_with_room("default/vm", {FOUR_Q: 2}, record) == "n1"
     assert node_with_room("default/web", {FOUR_Q: 2}, record) is None
+
+
+def test_host_devices_of_different_nodes_are_refused_and_names_that_are_no_devices_do_not_count() -> None:
+    nodes = ["gpu", "gpu-a", "gpu-a.example"]
+    fine = ["gpu-a-000008004", "gpu-a-000008005", "vgpu-0", "gpu-0000080", "gpu-b-000008004"]
+    refuse_devices_of_different_nodes("default/web", fine, nodes)
+    with pytest.raises(CannotBoot, match=r"gpu-a-000008004 on gpu-a, gpu-a\.example-000008004 on gpu-a\.example"):
+        refuse_devices_of_different_nodes("default/web", ["gpu-a-000008004", "gpu-a.example-000008004"], nodes)
