@@ -89,7 +89,7 @@ replay: $(PACKAGES) ## Play recordings of real controllers on a lab and compare:
 .PHONY: bench
 bench: $(INSTALLED) build/bench/.packages ## Measure the collection, also against others
 	$(if $(wildcard tests/bench),\
-	ANSIBLE_COLLECTIONS_PATH="$(CURDIR)/$(INSTALL_PATH):$(CURDIR)/build/bench" $(PYTEST) tests/bench,\
+	ANSIBLE_COLLECTIONS_PATH="$(CURDIR)/$(INSTALL_PATH):$(CURDIR)/build/bench" $(PYTEST) -s tests/bench,\
 	@echo "There are no benchmarks yet.")
 
 ##@ Using it
