@@ -15,14 +15,8 @@ from typing import Any
 
 from ansible_collections.vgpu.fleet.plugins.module_utils import catalog
 from ansible_collections.vgpu.fleet.plugins.module_utils.errors import listing
-from ansible_collections.vgpu.fleet.plugins.module_utils.fleet import Fleet, Holder, Node
-from ansible_collections.vgpu.fleet.plugins.module_utils.planning.capacity import (
-    Means,
-    Room,
-    group_of,
-    room_for,
-    survey,
-)
+from ansible_collections.vgpu.fleet.plugins.module_utils.fleet import MIG, Fleet, Holder, Node
+from ansible_collections.vgpu.fleet.plugins.module_utils.planning.capacity import Means, most_room, survey
 from ansible_collections.vgpu.fleet.plugins.module_utils.planning.demand import NothingSelected
 from ansible_collections.vgpu.fleet.plugins.module_utils.profile import (
     RESOURCE_PREFIX,
@@ -290,16 +284,15 @@ def _creatable(node: Node, *, sriov: bool) -> dict[str, int]:
     for gpu in node.gpus:
         site = survey(gpu, node)
         names = {name for slot in site.empty for name in slot.offered or ()}
-        if (sriov and not gpu.sharing) or any(slot.offered is None for slot in site.empty):
+        # In MIG mode only types of instances there are are offered, and more instances may be possible.
+        if (sriov and not gpu.sharing) or gpu.mode == MIG or any(slot.offered is None for slot in site.empty):
             names |= _types_of_boards(gpu.boards)
         for name in names:
             parsed = parse_or_none(name)
             if parsed is None:
                 continue
-            room = room_for(site, group_of(parsed.key), {parsed.key: name}, Means(sriov=sriov))
-            if isinstance(room, Room):
-                found[name] += sum(count for _keys, count in room.lanes)
-    return dict(found)
+            found[name] += most_room(site, parsed.key, name, Means(sriov=sriov, mig=True))
+    return {name: count for name, count in found.items() if count}
 
 
 def _types_of_boards(boards: Collection[str]) -> set[str]:

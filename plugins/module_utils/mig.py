@@ -143,12 +143,19 @@ class Geometry:
         low = self._vector(kept or {})
         free = [size in wanted for size in self.sizes]
         found: list[tuple[int, ...]] = []
-        for vector in sorted(self._feasible, reverse=True):
+        for vector in reversed(self._ordered):
             if all(a >= b if more else a == b for a, b, more in zip(vector, low, free, strict=True)) and not any(
                 all(a <= b for a, b in zip(vector, other, strict=True)) for other in found
             ):
                 found.append(vector)
-        return [Counter({size: n for size, n in zip(self.sizes, vector, strict=True) if n}) for vector in found]
+        return list(map(self._counts, found))
+
+    def number(self, counts: Counts) -> int:
+        """The place of a cut among all there are, for `cut`."""
+        return self._numbers[self._vector(counts)]
+
+    def cut(self, number: int) -> Counter[Size]:
+        return self._counts(self._ordered[number])
 
     def why_not(self, counts: Counts) -> str:
         """The rule that a cut breaks."""
@@ -175,6 +182,17 @@ class Geometry:
 
     def _vector(self, counts: Counts) -> tuple[int, ...]:
         return tuple(counts.get(size, 0) for size in self.sizes)
+
+    def _counts(self, vector: tuple[int, ...]) -> Counter[Size]:
+        return Counter({size: count for size, count in zip(self.sizes, vector, strict=True) if count})
+
+    @cached_property
+    def _ordered(self) -> list[tuple[int, ...]]:
+        return sorted(self._feasible)
+
+    @cached_property
+    def _numbers(self) -> dict[tuple[int, ...], int]:
+        return {vector: number for number, vector in enumerate(self._ordered)}
 
     @cached_property
     def _feasible(self) -> frozenset[tuple[int, ...]]:

@@ -11,17 +11,18 @@ has a most per GPU; each vGPU needs a virtual function; a GPU in MIG mode serves
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Hashable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 
 from ansible_collections.vgpu.fleet.plugins.module_utils import catalog
 from ansible_collections.vgpu.fleet.plugins.module_utils.errors import listing
 from ansible_collections.vgpu.fleet.plugins.module_utils.fleet import MIG, MIXED_SIZE, VSPHERE, Gpu, Holder, Node, Slot
+from ansible_collections.vgpu.fleet.plugins.module_utils.mig import Size, geometry_of, size_of
 from ansible_collections.vgpu.fleet.plugins.module_utils.profile import Key, parse_or_none
 
 # Profiles that can stand side by side on one GPU share a group: those of one board and size, or all MIG profiles of a
-# board, marked by a size of -1.
+# board, marked by a size of -1. Lower numbers stand for the same profiles on a GPU that is cut anew (see `ways`).
 Group = tuple[str, int]
 
 UNLIMITED = 1 << 30
@@ -31,12 +32,22 @@ def group_of(key: Key) -> Group:
     return (key[0], -1 if key[1] else key[2])
 
 
+def is_cut(group: Group) -> bool:
+    return group[1] < -1
+
+
+def family(group: Group) -> Group:
+    """The group as profiles know it, whatever is done to a GPU for it."""
+    return (group[0], -1) if is_cut(group) else group
+
+
 @dataclass(frozen=True)
 class Means:
-    """What may be done to a GPU to make room: switch SR-IOV on, remove vGPUs that nobody holds."""
+    """What may be done to a GPU to make room: switch SR-IOV on, remove vGPUs that nobody holds, make MIG instances."""
 
     sriov: bool = False
     evict: bool = False
+    mig: bool = False
 
 
 @dataclass(frozen=True)
@@ -164,13 +175,73 @@ def room_for(site: Site, group: Group, wanted: Mapping[Key, str], means: Means) 
         )
     if not gpu.sharing and not means.sriov:
         return Obstacle("sriov_off", "SR-IOV is off")
+    if is_cut(group):
+        return _cut_room(site, group, wanted)
     if not site.loose and not site.astray:
-        means = Means(sriov=means.sriov)
+        means = replace(means, evict=False)
     if mig:
         return _mig_room(site, wanted, means)
     if gpu.mode == MIXED_SIZE:
         return _mixed_size_room(site, group, wanted, means)
     return _equal_size_room(site, group, wanted, means)
+
+
+def ways(site: Site, group: Group, wanted: Iterable[Key], means: Means) -> list[Group]:
+    """The ways to open a GPU for a group: as it is, and in MIG mode with each of the cuts that serve it best."""
+    geometry = geometry_of(group[0]) if means.mig and group[1] < 0 else None
+    kept = kept_instances(site, means) if geometry and site.gpu.mode == MIG else None
+    if geometry is None or kept is None:
+        return [group]
+    sizes = {size for size in map(size_of, wanted) if size}
+    return [group, *((group[0], -2 - geometry.number(cut)) for cut in geometry.maximal(sizes, kept))]
+
+
+def most_room(site: Site, key: Key, name: str, means: Means) -> int:
+    """How many more vGPUs of one profile a GPU could have, if it need not have any others."""
+    rooms = (room_for(site, way, {key: name}, means) for way in ways(site, group_of(key), [key], means))
+    return max((sum(count for _keys, count in room.lanes) for room in rooms if isinstance(room, Room)), default=0)
+
+
+def kept_instances(site: Site, means: Means) -> Counter[Size] | None:
+    """The instances that stay when a GPU is cut anew; None where it cannot be.
+
+    Harvester makes instances on a GPU without any, and removes them only all together while no vGPU is enabled on it
+    (facts 3.6 and 4.1). So whoever has a vGPU there keeps the cut as it is.
+    """
+    if site.gpu.platform == VSPHERE or site.held:
+        return None
+    if means.evict:
+        return Counter()
+    return None if site.loose or site.astray else instances_of(site.gpu)
+
+
+def instances_of(gpu: Gpu) -> Counter[Size]:
+    """The MIG instances that a GPU has."""
+    found: Counter[Size] = Counter()
+    for key, count in keyed(gpu.max_instances).items():
+        size = size_of(key)
+        if size and count:
+            found[size] += count
+    return found
+
+
+def cut_of(group: Group) -> Counter[Size]:
+    """The instances that a group stands for."""
+    geometry = geometry_of(group[0]) if is_cut(group) else None
+    return geometry.cut(-2 - group[1]) if geometry else Counter()
+
+
+def _cut_room(site: Site, group: Group, wanted: Mapping[Key, str]) -> Room:
+    cut = cut_of(group)
+    places = len(site.gpu.slots) if site.gpu.sharing else virtual_functions(site.gpu)
+    lanes: list[tuple[tuple[Key, ...], int]] = []
+    for key in wanted:
+        size = size_of(key)
+        free = min(cut[size], places) if size else 0
+        if free > 0:
+            lanes.append(((key,), free))
+            places -= free
+    return Room(tuple(lanes), Counter())
 
 
 def _equal_size_room(site: Site, group: Group, wanted: Mapping[Key, str], means: Means) -> Room | Obstacle:
@@ -248,7 +319,12 @@ def _mig_room(site: Site, wanted: Mapping[Key, str], means: Means) -> Room | Obs
         return Room(tuple(lanes), kept)
     if any(instances.get(key) for key in wanted):
         return Obstacle("instances", "its MIG instances are taken, by", _slots(stay))
-    return Obstacle("mig_layout", "it has no MIG instance for it")
+    if not means.mig or not geometry_of(next(iter(wanted))[0]):
+        return Obstacle("mig_layout", "it has no MIG instance for it")
+    if stay:
+        why = "it has no MIG instance for it, and they change only while it has no vGPUs, but it has"
+        return Obstacle("mig_layout", why, _slots(stay))
+    return Obstacle("mig_layout", "its slices do not suffice for one more MIG instance of that kind")
 
 
 def _described(slot: Slot) -> str:

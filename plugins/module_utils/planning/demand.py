@@ -76,6 +76,7 @@ class Policy:
     exclusive: bool = False
     reprofile: bool = False
     enable_sriov: bool = False
+    enable_mig: bool = False
     placement: str = CONSOLIDATE
 
     def __post_init__(self) -> None:

@@ -17,8 +17,10 @@ from ansible_collections.vgpu.fleet.plugins.module_utils.planning.capacity impor
     Obstacle,
     Room,
     Site,
+    family,
     group_of,
     room_for,
+    ways,
 )
 from ansible_collections.vgpu.fleet.plugins.module_utils.planning.demand import Need
 from ansible_collections.vgpu.fleet.plugins.module_utils.planning.search import (
@@ -97,6 +99,7 @@ class Planning:
         self.exclusive = exclusive
         self.budget = budget or Budget()
         self._rooms: dict[tuple[int, Group, Means], Room | Obstacle] = {}
+        self._ways: dict[tuple[int, Group, Means], list[Group]] = {}
         self._alike: dict[Hashable, int] = {}
         self.alike = [self._alike.setdefault(site.likeness, len(self._alike)) for site in sites]
 
@@ -112,11 +115,20 @@ class Planning:
         which = (self.alike[index], group, means)
         room = self._rooms.get(which)
         if room is None:
-            room = room_for(self.sites[index], group, self.wanted[group], means)
+            room = room_for(self.sites[index], group, self.wanted[family(group)], means)
             if self.in_addition and isinstance(room, Room):
                 room = replace(room, kept={})
             self._rooms[which] = room
         return room
+
+    def ways(self, index: int, group: Group, means: Means) -> list[Group]:
+        """How a GPU can be opened for a group."""
+        if not means.mig or group[1] >= 0:
+            return [group]
+        which = (self.alike[index], group, means)
+        if which not in self._ways:
+            self._ways[which] = ways(self.sites[index], group, self.wanted[group], means)
+        return self._ways[which]
 
     def serving(self, index: int) -> Mapping[Key, int]:
         """The vGPUs of a GPU that count towards needs as they are."""
@@ -126,7 +138,8 @@ class Planning:
         """Meet the needs, each part of the fleet by the first rung of the ladder that does."""
         layout = Layout()
         for part in self.parts(ladder[-1]):
-            for means in ladder:
+            cuts = any(need.profile.mig for need in part.needs)
+            for means in dict.fromkeys(rung if cuts else replace(rung, mig=False) for rung in ladder):
                 found = PartPlan(self, part, means).solve()
                 if found.fits:
                     break
@@ -165,8 +178,8 @@ class Planning:
         key = need.profile.key
         if self.serving(index).get(key):
             return True
-        room = self.room(index, group_of(key), means)
-        return isinstance(room, Room) and any(key in keys for keys, _count in room.lanes)
+        rooms = (self.room(index, way, means) for way in self.ways(index, group_of(key), means))
+        return any(isinstance(room, Room) and any(key in keys for keys, _count in room.lanes) for room in rooms)
 
 
 class PartPlan:
@@ -200,8 +213,12 @@ class PartPlan:
 
     def reserve(self) -> list[Need]:
         shared: list[Need] = []
+        # A GPU that others may want cut in another way is left to the search.
+        contested: set[int] = set()
+        if self.means.mig:
+            contested.update(*(need.gpus for need in self.part.needs if need.profile.mig and len(need.gpus) > 1))
         for need in self.part.needs:
-            if len(need.gpus) > 1:
+            if len(need.gpus) > 1 or not contested.isdisjoint(need.gpus):
                 shared.append(need)
                 continue
             (index,) = need.gpus
@@ -219,8 +236,9 @@ class PartPlan:
         if not short:
             return (None,)
         for group in sorted(short):
-            if self.opening(index, group, reserved) is not None:
-                return (group,)
+            for way in self.planning.ways(index, group, self.means):
+                if self.opening(index, way, reserved) is not None:
+                    return (way,)
         return None
 
     def opening(self, index: int, group: Group, reserved: Counter[Key]) -> Opening | None:
@@ -309,7 +327,8 @@ class PartPlan:
             unasked = any(key not in mine and count > reserved[key] for key, count in site.counts.items())
             sunk = unasked or bool(site.astray)
             must = self.unreserved(index, site.held_counts, reserved) if sunk else as_is
-        groups = {self.rows[row].group for row in self.eligible[index]}
+        wanted = {self.rows[row].group for row in self.eligible[index]}
+        groups = {way for group in wanted for way in self.planning.ways(index, group, self.means)}
         (committed,) = self.commitment(index, reserved) or (None,)
         if committed:
             groups.add(committed)

@@ -76,15 +76,18 @@ class Problem:
     @property
     def means(self) -> Means:
         """The strongest means that the policy allows."""
-        return Means(sriov=self.policy.enable_sriov, evict=self.policy.reprofile or self.policy.exclusive)
+        policy = self.policy
+        return Means(sriov=policy.enable_sriov, evict=policy.reprofile or policy.exclusive, mig=policy.enable_mig)
 
     @property
     def ladder(self) -> list[Means]:
         """From the mildest means to the strongest: nothing is switched on or removed if it goes without."""
         policy = self.policy
         rungs = [Means(evict=policy.exclusive)]
+        if policy.enable_mig:
+            rungs.append(Means(evict=policy.exclusive, mig=True))
         if policy.enable_sriov:
-            rungs.append(Means(sriov=True, evict=policy.exclusive))
+            rungs.append(Means(sriov=True, evict=policy.exclusive, mig=policy.enable_mig))
         if self.means not in rungs:
             rungs.append(self.means)
         return rungs

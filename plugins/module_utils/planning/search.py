@@ -15,7 +15,7 @@ from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from ansible_collections.vgpu.fleet.plugins.module_utils.planning.capacity import Group
+from ansible_collections.vgpu.fleet.plugins.module_utils.planning.capacity import Group, family
 from ansible_collections.vgpu.fleet.plugins.module_utils.planning.transport import Transport
 from ansible_collections.vgpu.fleet.plugins.module_utils.profile import Key
 
@@ -58,6 +58,10 @@ class Opening:
         """Whether all lanes take the same profiles."""
         return len({keys for keys, _count in self.lanes}) == 1
 
+    def useful(self, short: Mapping[Key, int]) -> int:
+        """How much of what is missing it would give, if each lane takes one profile."""
+        return sum(min(count, short.get(keys[0], 0)) for keys, count in self.lanes if len(keys) == 1)
+
     def places(self, wanted: Container[Key]) -> int:
         """How many new vGPUs of these profiles it could take."""
         return sum(count for keys, count in self.lanes if any(key in wanted for key in keys))
@@ -76,6 +80,14 @@ class Kind:
     rank: tuple[int, ...] = ()
     sunk: bool = False
     committed: Group | None = None
+
+    @cached_property
+    def ways(self) -> Mapping[Group, list[Group]]:
+        """The openings that serve profiles of a group: several where a GPU can be cut in several ways."""
+        found: dict[Group, list[Group]] = {}
+        for group in sorted(self.openings, reverse=True):
+            found.setdefault(family(group), []).append(group)
+        return found
 
 
 @dataclass
@@ -226,23 +238,24 @@ class Search:
         self.budget = budget
         self.start = State(rows, kinds)
         self.start.transport.settle()
-        self.openable: list[dict[int, Group]] = [
-            {
-                index: row.group
+        self.openable: list[list[Choice]] = [
+            [
+                (index, group)
                 for index in sorted(row.kinds)
-                if (opening := kinds[index].openings.get(row.group))
-                and any(count and row.key in keys for keys, count in opening.lanes)
-            }
+                for group in kinds[index].ways.get(row.group, ())
+                if any(count and row.key in keys for keys, count in kinds[index].openings[group].lanes)
+            ]
             for row in rows
         ]
+        self.cuts = any(len(found) > 1 for kind in kinds for found in kind.ways.values())
         self.best: State | None = None
         self.closest = self.start
         self.hopeless: set[Group] = set()
         self.wanted_by: list[set[Group]] = [set() for _kind in kinds]
         for need, missing in enumerate(self.start.transport.missing):
             if missing:
-                for index, group in self.openable[need].items():
-                    self.wanted_by[index].add(group)
+                for index, group in self.openable[need]:
+                    self.wanted_by[index].add(family(group))
 
     def run(self) -> Outcome:
         outcome = self.find()
@@ -275,7 +288,9 @@ class Search:
             self.best = state
 
     def is_small(self) -> bool:
-        openable = sum(self.kinds[index].size for index in {index for found in self.openable for index in found})
+        openable = sum(
+            self.kinds[index].size for index in {index for found in self.openable for index, _group in found}
+        )
         return openable <= DEEPEST
 
     def spend(self, state: State) -> bool:
@@ -289,8 +304,8 @@ class Search:
         wanted = {self.rows[need].key for need in needs}
         for need in needs:
             state.transport.work += len(self.openable[need])
-            for index, group in self.openable[need].items():
-                choice = (index, group)
+            for choice in self.openable[need]:
+                index, group = choice
                 if choice not in found and state.untouched[index] and choice not in banned:
                     opening = self.kinds[index].openings[group]
                     found[choice] = opening.gain if opening.uniform else opening.places(wanted)
@@ -306,6 +321,8 @@ class Search:
         for needs in by_group.values():
             missing = sum(state.transport.missing[need] for need in needs)
             gains = self.choices(state, state.transport.competing_with(needs), banned)
+            if self.cuts:
+                gains = _best_ways(gains)
             for index, group in gains:
                 if self.kinds[index].sunk:
                     missing -= gains[index, group] * state.untouched[index]
@@ -335,19 +352,34 @@ class Search:
             missing, key=lambda need: (self.rows[need].group in hopeless, len(self.openable[need]), need), default=None
         )
 
-    def ranked(self, gains: dict[Choice, int], missing: int, *, contended_last: bool) -> list[tuple[Choice, int]]:
-        """Choices by merit: touched anyway, then one that suffices with the least to spare, then the largest."""
+    def short(self, state: State) -> dict[Key, int]:
+        """How many are missing of each profile, where GPUs differ in more than the number of places they give."""
+        found: dict[Key, int] = {}
+        if self.cuts:
+            for need, missing in enumerate(state.transport.missing):
+                if missing:
+                    found[self.rows[need].key] = found.get(self.rows[need].key, 0) + missing
+        return found
+
+    def ranked(
+        self, gains: dict[Choice, int], missing: int, short: Mapping[Key, int], *, contended_last: bool
+    ) -> list[tuple[Choice, int]]:
+        """Choices by merit: touched anyway, then one that suffices with the least to spare, then the largest.
+
+        Of several ways to cut a GPU, the one that serves most of all that is missing.
+        """
 
         def merit(item: tuple[Choice, int]) -> tuple[int, ...]:
             (index, group), gain = item
             kind = self.kinds[index]
-            rivals = len(self.wanted_by[index] - {group})
+            rivals = len(self.wanted_by[index] - {family(group)})
             lost = sum(kind.as_is.values()) - sum(kind.openings[group].kept.values())
             suffices = gain >= missing
             size = gain if suffices else -gain
             contention = (rivals, lost) if contended_last else (0, 0)
             rank = kind.rank if suffices else ()
-            return (not kind.sunk, *contention, not suffices, *rank, size, lost, rivals, *kind.rank, index)
+            useless = -kind.openings[group].useful(short) if short else 0
+            return (not kind.sunk, *contention, not suffices, *rank, useless, size, lost, rivals, *kind.rank, index)
 
         # Tuples of different length never meet: those that suffice are told apart by an earlier field.
         return sorted(gains.items(), key=merit)
@@ -370,7 +402,7 @@ class Search:
             if not gains:
                 break
             missing = transport.missing[need]
-            for choice, gain in self.ranked(gains, missing, contended_last=contended_last):
+            for choice, gain in self.ranked(gains, missing, self.short(state), contended_last=contended_last):
                 # As many as are filled for certain; which one suffices for the rest is looked at afresh.
                 count = min(state.untouched[choice[0]], max(missing // gain, 1))
                 state.open(choice, count)
@@ -436,7 +468,7 @@ class Search:
         if need is not None:
             gains = self.choices(state, state.transport.competing_with([need]), banned)
             missing = state.transport.missing[need]
-            choices = [choice for choice, _gain in self.ranked(gains, missing, contended_last=True)]
+            choices = [choice for choice, _gain in self.ranked(gains, missing, self.short(state), contended_last=True)]
         else:
             lane = state.transport.unfilled()[0]
             choices = self.releasing(state, state.transport.starving_with(lane), banned)
@@ -449,3 +481,12 @@ class Search:
             if self.best and self.best.cost <= least:
                 return True
         return True
+
+
+def _best_ways(gains: dict[Choice, int]) -> dict[Choice, int]:
+    """Of the ways to cut a GPU only the one that gives most: it is opened once."""
+    best: dict[Choice, int] = {}
+    for (index, group), gain in gains.items():
+        which = (index, family(group))
+        best[which] = max(gain, best.get(which, 0))
+    return best

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import combinations
 from typing import Any
 
 from ansible_collections.vgpu.fleet.plugins.module_utils.errors import FleetError, listing
 from ansible_collections.vgpu.fleet.plugins.module_utils.planning.capacity import Obstacle, group_of
-from ansible_collections.vgpu.fleet.plugins.module_utils.planning.demand import Policy
 from ansible_collections.vgpu.fleet.plugins.module_utils.planning.layout import Layout, Missing
 from ansible_collections.vgpu.fleet.plugins.module_utils.planning.problem import Problem
+from ansible_collections.vgpu.fleet.plugins.module_utils.planning.steps import DISABLE, PARTITION, steps_to
 
 # Enough to act on; a fleet of thousands would give thousands of reasons.
 GPUS_NAMED = 8
@@ -162,27 +163,57 @@ def _changes(problem: Problem, shortfalls: list[Shortfall]) -> list[Change]:
     """What would help, the mildest first."""
     found = list(_allowing(problem))
     found += _lowering(problem, shortfalls)
-    if not any(change.change in ("enable_sriov", "reprofile") for change in found):
+    if not any("options" in change.details for change in found):
         found += _detaching(problem, shortfalls)
     return found
 
 
 def _allowing(problem: Problem) -> Iterator[Change]:
     policy = problem.policy
-    switched = replace(policy, enable_sriov=True)
-    options: list[tuple[tuple[str, ...], Policy]] = []
-    if not policy.enable_sriov:
-        options.append((("enable_sriov",), switched))
-    if not policy.reprofile and not policy.exclusive:
-        options.append((("reprofile",), replace(policy, reprofile=True)))
-        if not policy.enable_sriov:
-            options.append((("enable_sriov", "reprofile"), replace(switched, reprofile=True)))
-    found = False
-    for names, allowed in options:
-        if (len(names) == 1 or not found) and problem.under(allowed).fits:
-            found = True
-            text = " and ".join(f"{name}: true" for name in names)
-            yield Change(names[-1], text, {"options": dict.fromkeys(names, True)})
+    may = [] if policy.enable_mig or not any(need.profile.mig for need in problem.needs) else ["enable_mig"]
+    may += [] if policy.enable_sriov else ["enable_sriov"]
+    may += [] if policy.reprofile or policy.exclusive else ["reprofile"]
+    for size in range(1, len(may) + 1):
+        found = False
+        for names in combinations(may, size):
+            options: dict[str, Any] = dict.fromkeys(names, True)
+            allowed = problem.under(replace(policy, **options))
+            if allowed.fits:
+                found = True
+                text = " and ".join(f"{name}: true" for name in names)
+                if "enable_mig" not in names:
+                    yield Change(names[-1], text, {"options": options})
+                    continue
+                tasks = _cutting_tasks(allowed)
+                said = "; ".join(f"instances {task['cut']} on GPU {listing(task['gpus'], limit=3)}" for task in tasks)
+                by_hand = f" (or first vgpu.fleet.harvester_mig: {said})" if tasks else ""
+                yield Change("enable_mig", text + by_hand, {"options": options, "tasks": tasks})
+        if found:
+            return
+
+
+def _cutting_tasks(problem: Problem) -> list[dict[str, Any]]:
+    """The tasks that would make the MIG instances of a plan; none where vGPUs have to be disabled before."""
+    by_cut: dict[tuple[Any, ...], list[str]] = {}
+    for index, target in sorted(problem.layout.targets.items()):
+        steps = steps_to(problem.sites[index], target, problem.names)
+        if any(step.action == DISABLE for step in steps):
+            return []
+        gpu = problem.sites[index].gpu
+        for step in steps:
+            if step.action == PARTITION:
+                which = (step.after, step.instances, bool(step.before), not gpu.sharing)
+                by_cut.setdefault(which, []).append(gpu.name)
+    return [
+        {
+            "gpus": gpus,
+            "cut": cut,
+            "instances": [{"profile": name, "count": count} for name, count in instances],
+            "relayout": relayout,
+            "enable_sriov": sriov,
+        }
+        for (cut, instances, relayout, sriov), gpus in by_cut.items()
+    ]
 
 
 def _lowering(problem: Problem, shortfalls: list[Shortfall]) -> Iterator[Change]:

@@ -12,19 +12,30 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ansible_collections.vgpu.fleet.plugins.module_utils.fleet import Fleet, Gpu, Slot
-from ansible_collections.vgpu.fleet.plugins.module_utils.planning.capacity import Group, Site, group_of
+from ansible_collections.vgpu.fleet.plugins.module_utils.mig import Size, described, read_wanted, served_type
+from ansible_collections.vgpu.fleet.plugins.module_utils.planning.capacity import (
+    Group,
+    Site,
+    family,
+    group_of,
+    instances_of,
+    is_cut,
+)
+from ansible_collections.vgpu.fleet.plugins.module_utils.planning.cutting import Cut, new_cut
 from ansible_collections.vgpu.fleet.plugins.module_utils.profile import Key, parse_or_none
 
 SHARE = "share"
 DISABLE = "disable"
 ENABLE = "enable"
+PARTITION = "partition"
 
 
 @dataclass(frozen=True)
 class Step:
     """One change. Steps on one GPU are done in order, those on different GPUs side by side.
 
-    `slot` is None where the slot only comes to exist when SR-IOV is switched on.
+    `slot` is None where the slot only comes to exist when SR-IOV is switched on. `instances` are the MIG instances,
+    by name, of a GPU that is cut anew.
     """
 
     action: str
@@ -33,10 +44,13 @@ class Step:
     slot: str | None = None
     before: str | None = None
     after: str | None = None
+    instances: tuple[tuple[str, int], ...] = ()
 
     def __str__(self) -> str:
         if self.action == SHARE:
             return f"switch SR-IOV on for GPU {self.gpu}"
+        if self.action == PARTITION:
+            return f"cut GPU {self.gpu} into {self.after}"
         where = f"{self.slot or 'a new vGPU'} of GPU {self.gpu}"
         return f"enable {self.after} on {where}" if self.action == ENABLE else f"disable {self.before} on {where}"
 
@@ -62,8 +76,21 @@ class Target:
     places: int = 0
 
 
+def partitioning(gpu: Gpu, instances: Mapping[Size, int]) -> Step:
+    """The step that gives a GPU these MIG instances and no others."""
+    has = instances_of(gpu)
+    named = tuple((size.name, count) for size, count in instances.items() if count)
+    before = described(has) if has else None
+    return Step(PARTITION, gpu.node, gpu.name, before=before, after=described(instances), instances=named)
+
+
 def steps_to(site: Site, target: Target, names: Mapping[Key, str]) -> list[Step]:
     """The steps on one GPU: switch it on, remove what has to go, then create."""
+    if target.group and is_cut(target.group):
+        cut = new_cut(site, target.assigned, exclusive=target.exclusive)
+        if cut is not None:
+            return _cutting(site, cut, names)
+        target = replace(target, group=family(target.group))
     keep = _kept(site, target)
     adds = Counter(
         {
@@ -86,6 +113,16 @@ def steps_to(site: Site, target: Target, names: Mapping[Key, str]) -> list[Step]
         steps.append(Step(SHARE, gpu.node, gpu.name))
     steps += [Step(DISABLE, gpu.node, gpu.name, slot.name, before=slot.profile or slot.wanted) for slot in removed]
     return steps + _enabling(site, adds, repaired, removed, names)
+
+
+def _cutting(site: Site, cut: Cut, names: Mapping[Key, str]) -> list[Step]:
+    gpu = site.gpu
+    removed = [slot for slot in gpu.ordered_slots if not slot.empty]
+    steps = [] if gpu.sharing else [Step(SHARE, gpu.node, gpu.name)]
+    steps += [Step(DISABLE, gpu.node, gpu.name, slot.name, before=slot.profile or slot.wanted) for slot in removed]
+    steps.append(partitioning(gpu, cut.instances))
+    own = {key: slots[0].profile or slots[0].wanted or "" for key, slots in site.loose.items()}
+    return steps + _enabling(site, cut.vgpus, {}, removed, {**own, **names})
 
 
 def _kept(site: Site, target: Target) -> dict[Key, list[Slot]]:
@@ -124,6 +161,10 @@ def _repaired(astray: Iterable[Slot], adds: Counter[Key]) -> dict[str, tuple[Slo
 def _drop_surplus(site: Site, target: Target, keep: dict[Key, list[Slot]], astray: list[Slot], adding: int) -> None:
     """Take away as much as the new ones need room for: first what is astray, then what nobody asked for."""
     if not target.evict or target.exclusive:
+        return
+    if target.group and target.group[1] < 0:
+        # Each MIG instance serves its own profile only: what has the right one is in nobody's way.
+        astray.clear()
         return
     excess = sum(map(len, keep.values())) + len(astray) + adding - target.places
     while excess > 0 and astray:
@@ -177,12 +218,22 @@ def after_steps(fleet: Fleet, steps: Iterable[Step]) -> Fleet:
 
 def _after(gpu: Gpu, steps: list[Step]) -> Gpu:
     slots = {slot.name: slot for slot in gpu.ordered_slots}
-    sharing = gpu.sharing
+    sharing, max_instances = gpu.sharing, gpu.max_instances
     for number, step in enumerate(steps):
         if step.action == SHARE:
             sharing = True
             continue
+        if step.action == PARTITION:
+            max_instances = _served(gpu, step.instances)
+            slots = {name: replace(slot, offered=None) if slot.empty else slot for name, slot in slots.items()}
+            continue
         name = step.slot or f"{gpu.name} new {number}"
         slot = slots.get(name, Slot(name))
         slots[name] = replace(slot, profile=step.after, wanted=step.after, allocatable=bool(step.after), offered=None)
-    return replace(gpu, sharing=sharing, slots=tuple(slots.values()))
+    return replace(gpu, sharing=sharing, slots=tuple(slots.values()), max_instances=max_instances)
+
+
+def _served(gpu: Gpu, instances: Iterable[tuple[str, int]]) -> dict[str, int]:
+    """The types that instances serve, with their numbers."""
+    named = {served_type(gpu.boards[0], read_wanted(name).size): count for name, count in instances if gpu.boards}
+    return {name: count for name, count in named.items() if name}

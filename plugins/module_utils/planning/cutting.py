@@ -1,0 +1,73 @@
+# Copyright: (c) 2026, The vgpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The MIG instances that a GPU is to have, from the vGPUs that it is to have."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ansible_collections.vgpu.fleet.plugins.module_utils.mig import Geometry, Size, geometry_of, size_of
+from ansible_collections.vgpu.fleet.plugins.module_utils.planning.capacity import Site, instances_of
+from ansible_collections.vgpu.fleet.plugins.module_utils.profile import Key
+
+
+@dataclass(frozen=True)
+class Cut:
+    """A GPU cut anew: its instances, and the vGPUs that are enabled on them."""
+
+    instances: Counter[Size]
+    vgpus: Counter[Key]
+
+
+def new_cut(site: Site, assigned: Mapping[Key, int], *, exclusive: bool = False) -> Cut | None:
+    """No more instances than are needed, beside as much as possible of what is there; None if that serves as it is.
+
+    vGPUs that nobody holds are disabled on the way. Those that were not asked for come back if there is room and
+    unless the GPU should have only what was asked for.
+    """
+    vgpus = Counter({key: count for key, count in assigned.items() if count})
+    has = instances_of(site.gpu)
+    needed = _instances(vgpus)
+    if not needed or (site.gpu.sharing and needed <= has):
+        return None
+    geometry = geometry_of(next(iter(vgpus))[0])
+    assert geometry, "only GPUs with a geometry are cut"
+    instances = Counter(needed)
+    if not exclusive:
+        for key in sorted(site.loose):
+            spare = len(site.loose[key]) - vgpus[key]
+            size = size_of(key)
+            if size and spare > 0:
+                fitting = _add(geometry, instances, size, spare)
+                if fitting:
+                    vgpus[key] += fitting
+    for size in geometry.sizes:
+        _add(geometry, instances, size, has[size] - instances[size])
+    return Cut(_ordered(geometry, instances), vgpus)
+
+
+def _instances(vgpus: Mapping[Key, int]) -> Counter[Size]:
+    found: Counter[Size] = Counter()
+    for key, count in vgpus.items():
+        size = size_of(key)
+        if size:
+            found[size] += count
+    return found
+
+
+def _add(geometry: Geometry, instances: Counter[Size], size: Size, most: int) -> int:
+    """As many as fit, and how many that were."""
+    added = 0
+    while added < most and geometry.fits(instances + Counter({size: 1})):
+        instances[size] += 1
+        added += 1
+    return added
+
+
+def _ordered(geometry: Geometry, instances: Counter[Size]) -> Counter[Size]:
+    """The largest first: it is the order to create them in."""
+    return Counter({size: instances[size] for size in geometry.sizes if instances[size]})
