@@ -31,6 +31,32 @@ FAULTS = """Faults are switched on by name and off with --off:
 A reboot of a node has a command of its own: lab reboot."""
 
 
+RECORDING = """Without --steps nothing is written to the cluster: the recording holds how its GPUs stand and what
+happens to them for a while. What somebody else changes meanwhile, say in Harvester's own pages, is in it as well.
+
+With --steps the requests of a file are sent, and their answers and effects recorded:
+
+  title: one vGPU on and off
+  steps:
+    - title: on
+      request:
+        method: PATCH
+        path: /apis/devices.harvesterhci.io/v1beta1/vgpudevices/gpu-a-000008004
+        contentType: application/merge-patch+json
+        body: {spec: {enabled: true, vGPUTypeName: NVIDIA A2-4Q}}
+      after: [PCIDeviceClaim/gpu-a-000008004, VGPUDevices of gpu-a]
+    - title: configured
+      wait: {until: gpu-a-000008004 status.vGPUStatus == vGPUConfigured, timeout: 60}
+    - title: what follows
+      observe: {seconds: 15}
+    - title: the node is restarted
+      hostAction: reboot of gpu-a        # you are asked to do it
+
+Requests may be about GPU devices, nodes, addons, KubeVirt and virtual machines, and nothing else. The file holds no
+credentials, certificates, addresses or names of machines other than nodes, and of a virtual machine only what it
+asks of GPUs; look it through before you send it all the same."""
+
+
 def parser() -> argparse.ArgumentParser:
     main = argparse.ArgumentParser(prog="lab", description=ABOUT, formatter_class=argparse.RawDescriptionHelpFormatter)
     common = argparse.ArgumentParser(add_help=False)
@@ -57,6 +83,7 @@ def parser() -> argparse.ArgumentParser:
     start.add_argument(
         "--scenario", default="default", help=f"a shipped one ({', '.join(scenario.names())}) or a YAML file"
     )
+    start.add_argument("--nodes", type=int, metavar="N", help="how many nodes a scenario such as fleet has")
     start.add_argument("--harvester-version", default=versions.DEFAULT, choices=list(versions.VERSIONS))
     start.add_argument("--vsphere-version", default=API_VERSIONS[0], choices=API_VERSIONS)
     start.add_argument(
@@ -91,6 +118,18 @@ def parser() -> argparse.ArgumentParser:
     replay.add_argument("--traces", type=Path, required=True, help="a directory of recordings")
     replay.add_argument("--only", help="a shell pattern of file names, e.g. 'v1.8-s0*'")
     replay.add_argument("--verbose", action="store_true", help="also say what agrees")
+    record = command("record", "write down how a cluster behaves, as a recording that lab replay plays", RECORDING)
+    record.add_argument("--name", required=True, help="of the recording: the file is <version>-<name>.yaml")
+    record.add_argument("--directory", type=Path, default=Path(), help="where to put the file (default: here)")
+    record.add_argument("--kubeconfig", type=Path, help="of the cluster (default: $KUBECONFIG)")
+    record.add_argument("--context", help="of the kubeconfig (default: its current one)")
+    record.add_argument("--lab", action="store_true", help="record the lab in --run-dir, in its simulated time")
+    record.add_argument("--steps", type=Path, metavar="FILE", help="steps to play; they may write to the cluster")
+    record.add_argument(
+        "--seconds", type=float, default=60.0, help="how long to watch, when there are no steps (default: 60)"
+    )
+    record.add_argument("--title", default="", help="what the recording shows")
+    record.add_argument("--version", help="of Harvester, e.g. v1.8 (default: what the cluster says)")
     return main
 
 
@@ -112,6 +151,7 @@ def _up(chosen: argparse.Namespace) -> None:
     run = up.start(
         chosen.run_dir,
         scenario=chosen.scenario,
+        nodes=chosen.nodes,
         harvester_version=chosen.harvester_version,
         vsphere_version=chosen.vsphere_version,
         speed=chosen.speed,
@@ -189,3 +229,20 @@ def _replay(chosen: argparse.Namespace) -> int:
     from lab import replay
 
     return replay.main(chosen.traces, only=chosen.only, verbose=chosen.verbose, run_root=chosen.run_dir)
+
+
+def _record(chosen: argparse.Namespace) -> None:
+    from lab import record
+
+    wanted = record.Wanted(
+        directory=chosen.directory,
+        name=chosen.name,
+        kubeconfig=chosen.kubeconfig,
+        context=chosen.context,
+        lab=chosen.run_dir if chosen.lab else None,
+        steps=chosen.steps,
+        seconds=chosen.seconds,
+        title=chosen.title,
+        version=chosen.version,
+    )
+    print(record.record(wanted))

@@ -13,17 +13,16 @@ import time
 from collections import deque
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
 
 
-@dataclass(order=True)
+@dataclass
 class _Timer:
     due: float
-    order: int
-    fire: Callable[[], None] = field(compare=False)
-    cancelled: bool = field(default=False, compare=False)
+    fire: Callable[[], None]
+    cancelled: bool = False
 
 
 class Clock:
@@ -31,10 +30,13 @@ class Clock:
 
     def __init__(self, speed: float = 1.0) -> None:
         self.speed = speed
+        # What is due at the same moment happens one after the other, so that a story has one order of events; where
+        # nobody watches, at the same time, which is faster.
+        self.side_by_side = False
         self._started = time.monotonic()
         self._offset = 0.0
         self._now = 0.0
-        self._timers: list[_Timer] = []
+        self._timers: list[tuple[float, int, _Timer]] = []
         self._order = itertools.count()
         self._working = 0
         self._changed = asyncio.Event()
@@ -45,7 +47,7 @@ class Clock:
         if self._working or not self.speed:
             return self._now
         limit = self._limit()
-        return max(self._now, min(limit, self._timers[0].due) if self._timers else limit)
+        return max(self._now, min(limit, self._timers[0][0]) if self._timers else limit)
 
     def _limit(self) -> float:
         return self._offset + (time.monotonic() - self._started) * self.speed
@@ -65,8 +67,8 @@ class Clock:
             self._changed.set()
 
     def call_later(self, seconds: float, callback: Callable[[], None]) -> _Timer:
-        timer = _Timer(self.now + max(seconds, 0.0), next(self._order), callback)
-        heapq.heappush(self._timers, timer)
+        timer = _Timer(self.now + max(seconds, 0.0), callback)
+        heapq.heappush(self._timers, (timer.due, next(self._order), timer))
         self._changed.set()
         return timer
 
@@ -102,18 +104,24 @@ class Clock:
                 continue
             self._release_idle_waiters()
             limit = self._limit()
-            if self._timers and (self._timers[0].cancelled or self._timers[0].due <= limit):
-                timer = heapq.heappop(self._timers)
-                if not timer.cancelled:
-                    self._now = max(self._now, timer.due)
-                    timer.fire()
-                    await asyncio.sleep(0)
+            if self._timers and (self._timers[0][2].cancelled or self._timers[0][0] <= limit):
+                due = self._fire_next()
+                while self.side_by_side and self._timers and self._timers[0][0] == due:
+                    self._fire_next()
+                await asyncio.sleep(0)
                 continue
             pause = None
             if self._timers and self.speed:
-                pause = (self._timers[0].due - limit) / self.speed
+                pause = (self._timers[0][0] - limit) / self.speed
             with suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(self._changed.wait(), pause)
+
+    def _fire_next(self) -> float:
+        due, _, timer = heapq.heappop(self._timers)
+        if not timer.cancelled:
+            self._now = max(self._now, due)
+            timer.fire()
+        return due
 
     async def idle(self) -> None:
         """Wait until nothing is going on and all that is due by now has happened.
@@ -126,9 +134,9 @@ class Clock:
         await waiter
 
     def _release_idle_waiters(self) -> None:
-        while self._timers and self._timers[0].cancelled:
+        while self._timers and self._timers[0][2].cancelled:
             heapq.heappop(self._timers)
-        next_due = self._timers[0].due if self._timers else float("inf")
+        next_due = self._timers[0][0] if self._timers else float("inf")
         for due, waiter in self._idle_waiters:
             if next_due > due and not waiter.done():
                 waiter.set_result(None)

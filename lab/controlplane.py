@@ -45,6 +45,7 @@ AUDIT_POLICY = {
 }
 
 READ = ["get", "list", "watch"]
+VIEWER_ROLE = "lab-viewer"
 VIEWER_RULES = [
     {
         "apiGroups": ["devices.harvesterhci.io", "harvesterhci.io", "kubevirt.io", "node.harvesterhci.io"],
@@ -334,10 +335,10 @@ def _answers_ok(port: int, path: str, tls: ssl.SSLContext) -> bool:
 
 async def _grant_viewer(run: RunDir) -> None:
     rbac = "/apis/rbac.authorization.k8s.io/v1"
-    role = {"metadata": {"name": "lab-viewer"}, "rules": VIEWER_RULES}
+    role = {"metadata": {"name": VIEWER_ROLE}, "rules": VIEWER_RULES}
     binding = {
-        "metadata": {"name": "lab-viewer"},
-        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "lab-viewer"},
+        "metadata": {"name": VIEWER_ROLE},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": VIEWER_ROLE},
         "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": kubeconfig.VIEWER.name}],
     }
     async with Client.from_kubeconfig(run.kubeconfig(), user_agent="lab") as client:

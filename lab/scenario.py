@@ -60,7 +60,8 @@ def find(name_or_file: str) -> Path:
     )
 
 
-def load(name_or_file: str) -> Scenario:
+def load(name_or_file: str, nodes: int | None = None) -> Scenario:
+    """`nodes` is how many there are of the entry that has a count, instead of that count."""
     path = find(name_or_file)
     try:
         content = yaml.safe_load(path.read_text())
@@ -68,10 +69,10 @@ def load(name_or_file: str) -> Scenario:
         where = getattr(error, "problem_mark", None)
         place = f": line {where.line + 1}, column {where.column + 1}" if where else ""
         raise LabError(f"Scenario {path} is not valid YAML{place}.") from error
-    return parse(path.stem, content or {})
+    return parse(path.stem, content or {}, nodes)
 
 
-def parse(name: str, content: Any) -> Scenario:
+def parse(name: str, content: Any, wanted_nodes: int | None = None) -> Scenario:
     _check(f"Scenario {name}", content, SCENARIO_KEYS)
     driver = _check(f"driver of scenario {name}", content.get("driver", {}), ("package", "location"))
     addons = _check(f"addons of scenario {name}", content.get("addons", {}), (PCIDEVICES, DRIVER_TOOLKIT))
@@ -79,8 +80,12 @@ def parse(name: str, content: Any) -> Scenario:
     if not isinstance(entries, list):
         raise LabError(f"nodes of scenario {name} is no list.")
     ai_enterprise = driver.get("package", "vgpu-kvm") == "aie"
+    if wanted_nodes is not None:
+        entries = _recounted(name, entries, wanted_nodes)
     nodes = tuple(
-        _node(f"Node {number} of scenario {name}", entry, ai_enterprise) for number, entry in enumerate(entries, 1)
+        node
+        for number, entry in enumerate(entries, 1)
+        for node in _nodes(f"Node {number} of scenario {name}", entry, ai_enterprise)
     )
     if len({node.name for node in nodes}) != len(nodes):
         raise LabError(f"Scenario {name} names a node twice.")
@@ -108,14 +113,39 @@ def _check(what: str, entry: Any, keys: tuple[str, ...], required: tuple[str, ..
     return entry
 
 
-def _node(what: str, entry: Any, ai_enterprise: bool) -> NodeSpec:
-    _check(what, entry, ("name", "gpus", "cpus", "memory_gib"), ("name",))
+def _recounted(name: str, entries: list[Any], count: int) -> list[Any]:
+    counted = [entry for entry in entries if isinstance(entry, dict) and "count" in entry]
+    if len(counted) != 1:
+        raise LabError(
+            f"Scenario {name} has {len(counted)} nodes with a count, so a number of nodes says nothing.",
+            hint="--nodes is for scenarios with one, such as fleet.",
+        )
+    return [entry | {"count": count} if entry is counted[0] else entry for entry in entries]
+
+
+def _nodes(what: str, entry: Any, ai_enterprise: bool) -> list[NodeSpec]:
+    """`{name: "gpu-{n}", count: 3}` stands for gpu-1, gpu-2 and gpu-3."""
+    _check(what, entry, ("name", "count", "gpus", "cpus", "memory_gib"), ("name",))
     gpus = []
     for gpu in entry.get("gpus") or []:
         _check(f"A GPU of node {entry['name']}", gpu, ("address", "board", "sriov"), ("address", "board"))
         board = boards.named(gpu["board"], ai_enterprise=ai_enterprise)
         gpus.append(GpuSpec(_address(gpu["address"]), board, gpu.get("sriov", False)))
-    return NodeSpec(str(entry["name"]), tuple(gpus), entry.get("cpus", 64), entry.get("memory_gib", 512))
+    return [
+        NodeSpec(name, tuple(gpus), entry.get("cpus", 64), entry.get("memory_gib", 512)) for name in _names(what, entry)
+    ]
+
+
+def _names(what: str, entry: dict[str, Any]) -> list[str]:
+    name = str(entry["name"])
+    if "count" not in entry:
+        return [name]
+    count = entry["count"]
+    if not isinstance(count, int) or count < 1:
+        raise LabError(f"{what} has the count {count}, which is no number from 1 on.")
+    if "{n}" not in name:
+        raise LabError(f"The name {name!r} of {count} nodes has no place for a number.", hint="Write it as gpu-{n}.")
+    return [name.replace("{n}", str(number)) for number in range(1, count + 1)]
 
 
 def _address(text: Any) -> str:

@@ -20,12 +20,14 @@ __all__ = ["environment", "reset", "start", "stop"]
 
 VCSIM = "vgpu-vcsim"
 START_TIMEOUT = 300.0
+START_TIMEOUT_PER_NODE = 5.0
 
 
 def start(
     run_dir: Path | str,
     *,
     scenario: str = "default",
+    nodes: int | None = None,
     harvester_version: str = versions.DEFAULT,
     vsphere_version: str = vsphere.API_VERSIONS[0],
     speed: float = 1.0,
@@ -35,7 +37,7 @@ def start(
     unknown = set(without) - set(PARTS)
     if unknown:
         raise LabError(f"The lab has no part {', '.join(sorted(unknown))}.", hint=f"It has {', '.join(PARTS)}.")
-    wanted = scenarios.load(scenario)
+    wanted = scenarios.load(scenario, nodes)
     versions.named(harvester_version)
     run = RunDir(run_dir)
     if any(process.running for process in processes.status(run)):
@@ -55,6 +57,7 @@ def start(
     run.update(
         settings={
             "scenario": str(scenarios.find(scenario).absolute()),
+            "nodes": nodes,
             "harvester_version": harvester_version,
             "vsphere_version": vsphere_version,
             "speed": speed,
@@ -81,7 +84,7 @@ def _wants_vsphere(wanted: scenarios.Scenario, without: Collection[str], only: s
 
 def _start_vsphere(run: RunDir) -> None:
     settings = run.read()["settings"]
-    inventory = vsphere.inventory_from_scenario(scenarios.load(settings["scenario"]).vsphere)
+    inventory = vsphere.inventory_from_scenario(scenarios.load(settings["scenario"], settings.get("nodes")).vsphere)
     vsphere.start(run, inventory, api_version=settings["vsphere_version"], binary=Path(settings["vcsim"]))
 
 
@@ -115,6 +118,7 @@ def _start_harvester(run: RunDir) -> None:
             "lab.harvester.daemon",
             f"--run-dir={run.path}",
             f"--scenario={settings['scenario']}",
+            *([f"--nodes={settings['nodes']}"] if settings.get("nodes") else []),
             f"--harvester-version={settings['harvester_version']}",
             f"--speed={settings['speed']}",
             f"--without={','.join(settings['without'])}",
@@ -126,7 +130,8 @@ def _start_harvester(run: RunDir) -> None:
 
 def _wait_for_harvester(run: RunDir) -> None:
     control = Control(run)
-    deadline = time.monotonic() + START_TIMEOUT
+    patience = START_TIMEOUT + START_TIMEOUT_PER_NODE * (run.read()["settings"].get("nodes") or 0)
+    deadline = time.monotonic() + patience
     while True:
         try:
             status = control.status()
@@ -138,7 +143,7 @@ def _wait_for_harvester(run: RunDir) -> None:
             if not processes.is_running(run, HARVESTER):
                 raise _not_started(run, "it ended") from None
         if time.monotonic() > deadline:
-            raise _not_started(run, f"not ready after {START_TIMEOUT:.0f} s")
+            raise _not_started(run, f"not ready after {patience:.0f} s")
         time.sleep(0.05)
 
 
@@ -157,7 +162,7 @@ def reset(run_dir: RunDir | Path | str) -> None:
         _start_vsphere(run)
     if "server" in run.read():
         processes.stop(run, HARVESTER)
-        begin = scenarios.load(settings["scenario"])
+        begin = scenarios.load(settings["scenario"], settings.get("nodes"))
         wipe.everything(run, definitions=not begin.addons[scenarios.PCIDEVICES])
         _start_harvester(run)
 

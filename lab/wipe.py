@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+from lab.controlplane import VIEWER_ROLE
 from lab.harvester import resources as r
 from lab.kube import ApiError, Client, Json
 from lab.rundir import RunDir
@@ -28,6 +29,17 @@ ORDER = (
     r.NODE,
 )
 
+RBAC = "/apis/rbac.authorization.k8s.io/v1"
+# Bindings before what they bind.
+RIGHTS = (
+    r.Resource("ClusterRoleBinding", "clusterrolebindings", RBAC),
+    r.Resource("RoleBinding", "rolebindings", RBAC, namespaced=True),
+    r.Resource("ClusterRole", "clusterroles", RBAC),
+    r.Resource("Role", "roles", RBAC, namespaced=True),
+    r.Resource("ServiceAccount", "serviceaccounts", "/api/v1", namespaced=True),
+)
+BOOTSTRAPPED_LABEL = "kubernetes.io/bootstrapping"
+
 
 def everything(run: RunDir, *, definitions: bool) -> None:
     """All objects; with `definitions` also what defines the device resources, for a scenario that starts without."""
@@ -39,6 +51,7 @@ async def _everything(run: RunDir, definitions: bool) -> None:
         await _forget_webhooks(client)
         for resource in ORDER:
             await _empty(client, resource)
+        await _forget_rights(client)
         kubevirt = r.KUBEVIRT.path("kubevirt", r.HARVESTER_NAMESPACE)
         await client.patch(kubevirt, {"spec": {"configuration": {"permittedHostDevices": None}}})
         if definitions:
@@ -59,6 +72,20 @@ async def _forget_definitions(client: Client) -> None:
 async def _forget_webhooks(client: Client) -> None:
     for kind in ("validatingwebhookconfigurations", "mutatingwebhookconfigurations"):
         await asyncio.gather(*(_delete(client, f"{WEBHOOKS}/{kind}/{name}") for name in OURS))
+
+
+async def _forget_rights(client: Client) -> None:
+    """Roles and accounts that people made; the API server and the lab keep theirs."""
+    for resource in RIGHTS:
+        things = (await client.get(resource.collection))["items"]
+        await asyncio.gather(*(_remove(client, resource, thing) for thing in things if not _is_built_in(thing)))
+
+
+def _is_built_in(thing: Json) -> bool:
+    metadata = thing["metadata"]
+    labels = metadata.get("labels") or {}
+    of_the_system = metadata.get("namespace", "").startswith("kube-")
+    return of_the_system or BOOTSTRAPPED_LABEL in labels or metadata["name"] in (VIEWER_ROLE, "default")
 
 
 async def _empty(client: Client, resource: r.Resource) -> None:

@@ -6,6 +6,7 @@ import argparse
 import asyncio
 import logging
 import signal
+import time
 from contextlib import AsyncExitStack
 from pathlib import Path
 
@@ -29,7 +30,10 @@ from lab.scenario import Scenario
 log = logging.getLogger(__name__)
 
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+# The start of a scenario is stepped through: simulated seconds each, at least so many real ones, so often at most.
 SEED_STEP = 0.5
+SEED_PAUSE = 0.02
+SEED_STEPS = 4000
 
 
 class Harvester:
@@ -110,13 +114,18 @@ class Harvester:
 
     async def _seeded(self) -> None:
         """Run the clock until the scenario's start is reached, however long that takes in simulated time."""
-        for _ in range(2000):
-            await self.cluster.sync()
+        self.clock.side_by_side = True
+        for _ in range(SEED_STEPS):
+            began = time.monotonic()
             await self.clock.advance(SEED_STEP)
             if self._start_reached():
-                return
-            await asyncio.sleep(0.02)
-        log.error("the start of the scenario was not reached")
+                break
+            # The driver's pods are the business of real components, which take real time.
+            await asyncio.sleep(max(0.0, SEED_PAUSE - (time.monotonic() - began)))
+        else:
+            log.error("the start of the scenario was not reached")
+        await self.cluster.sync()
+        self.clock.side_by_side = False
 
     def _start_reached(self) -> bool:
         if not self.cluster.scenario.addons[scenarios.PCIDEVICES]:
@@ -228,7 +237,7 @@ class Harvester:
 
 async def serve(arguments: argparse.Namespace) -> None:
     run = RunDir(arguments.run_dir)
-    scenario = scenarios.load(arguments.scenario)
+    scenario = scenarios.load(arguments.scenario, arguments.nodes)
     version = versions.named(arguments.harvester_version)
     agents = {"harvester": "harvester", "pcidevices": "pcidevices", "virt-handler": "virt-handler"}
     async with AsyncExitStack() as stack:
@@ -257,6 +266,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="lab.harvester")
     parser.add_argument("--run-dir", type=Path, required=True)
     parser.add_argument("--scenario", required=True)
+    parser.add_argument("--nodes", type=int)
     parser.add_argument("--harvester-version", required=True)
     parser.add_argument("--speed", type=float, required=True)
     parser.add_argument("--without", default="")

@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import heapq
+import itertools
 import logging
 from collections.abc import Callable
 from typing import Any
 
 import aiohttp
 
-from lab.harvester.resources import Resource
+from lab.harvester.resources import NODENAME_LABEL, PARENT_LABEL, Resource
 from lab.kube import METADATA_ONLY, ApiError, Client, Json
 
 log = logging.getLogger(__name__)
 
 # (old, new): old is None for a new object, new is None for a deleted one.
 Listener = Callable[[Json | None, Json | None], None]
+
+# Labels by which objects are looked up so often that each has its list at hand.
+INDEXED = (NODENAME_LABEL, PARENT_LABEL)
+PATIENCE = 30.0
 
 
 def key_of(thing: Json) -> str:
@@ -35,8 +41,12 @@ class Informer:
         self.ready = asyncio.Event()
         self._client = client
         self._listeners: list[Listener] = []
+        self._labelled: dict[tuple[str, str], dict[str, Json]] = {}
         self._revision = 0
-        self._seen = asyncio.Condition()
+        # Who waits for a revision, and who for anything else.
+        self._writers: list[tuple[int, int, asyncio.Future[None]]] = []
+        self._order = itertools.count()
+        self._waiting: list[tuple[Callable[[], bool], asyncio.Future[None]]] = []
 
     def listen(self, listener: Listener) -> None:
         self._listeners.append(listener)
@@ -48,7 +58,8 @@ class Informer:
         return list(self.objects.values())
 
     def labelled(self, label: str, value: str) -> list[Json]:
-        return [o for o in self.objects.values() if (o["metadata"].get("labels") or {}).get(label) == value]
+        assert label in INDEXED, label
+        return list(self._labelled.get((label, value), {}).values())
 
     async def run(self) -> None:
         while True:
@@ -66,7 +77,7 @@ class Informer:
 
     async def _list(self) -> None:
         answer = await self._client.get(self.resource.collection)
-        items = {}
+        items: dict[str, Json] = {}
         for item in answer["items"]:
             item.setdefault("kind", self.resource.kind)
             item.setdefault("apiVersion", self.resource.api_version)
@@ -75,7 +86,7 @@ class Informer:
             self._apply(self.objects[key], None)
         for item in items.values():
             self._apply(self.objects.get(key_of(item)), item)
-        await self._advance(int(answer["metadata"]["resourceVersion"]))
+        self._advance(int(answer["metadata"]["resourceVersion"]))
         self.ready.set()
 
     async def _watch(self) -> None:
@@ -86,29 +97,51 @@ class Informer:
             if event["type"] != "BOOKMARK":
                 old = self.objects.get(key_of(thing))
                 self._apply(old, None if event["type"] == "DELETED" else thing)
-            await self._advance(revision_of(thing))
+            self._advance(revision_of(thing))
 
     def _apply(self, old: Json | None, new: Json | None) -> None:
         if new is not None:
             if old is not None and revision_of(old) == revision_of(new):
                 return
+            # A quarter of the memory, and nobody here looks at them; a write without them leaves them as they are.
+            new["metadata"].pop("managedFields", None)
             self.objects[key_of(new)] = new
         elif old is not None:
             self.objects.pop(key_of(old), None)
+        self._index(old, new)
         for listener in self._listeners:
             listener(old, new)
 
-    async def _advance(self, revision: int) -> None:
-        async with self._seen:
-            self._revision = max(self._revision, revision)
-            self._seen.notify_all()
+    def _index(self, old: Json | None, new: Json | None) -> None:
+        before, after = ((thing and thing["metadata"].get("labels")) or {} for thing in (old, new))
+        for label in INDEXED:
+            if old is not None and label in before and before[label] != after.get(label):
+                self._labelled[label, before[label]].pop(key_of(old), None)
+            if new is not None and label in after:
+                self._labelled.setdefault((label, after[label]), {})[key_of(new)] = new
+
+    def _advance(self, revision: int) -> None:
+        self._revision = max(self._revision, revision)
+        while self._writers and self._writers[0][0] <= self._revision:
+            _wake(heapq.heappop(self._writers)[-1])
+        for condition, waiter in self._waiting:
+            if condition():
+                _wake(waiter)
+        if self._waiting:
+            self._waiting = [one for one in self._waiting if not one[1].done()]
 
     async def _until(self, condition: Callable[[], bool]) -> None:
-        async with self._seen:
-            await asyncio.wait_for(self._seen.wait_for(condition), 30)
+        if not condition():
+            waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._waiting.append((condition, waiter))
+            await asyncio.wait_for(waiter, PATIENCE)
 
     async def seen(self, written: Json) -> Json:
-        await self._until(lambda: self._revision >= revision_of(written))
+        revision = revision_of(written)
+        if self._revision < revision:
+            waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            heapq.heappush(self._writers, (revision, next(self._order), waiter))
+            await asyncio.wait_for(waiter, PATIENCE)
         return written
 
     async def sync(self) -> None:
@@ -155,3 +188,8 @@ class Informer:
         await self._client.delete(self.resource.path(name, namespace))
         key = f"{namespace}/{name}" if namespace else name
         await self._until(lambda: key not in self.objects or "deletionTimestamp" in self.objects[key]["metadata"])
+
+
+def _wake(waiter: asyncio.Future[None]) -> None:
+    if not waiter.done():
+        waiter.set_result(None)

@@ -205,7 +205,7 @@ class Kubelet:
         state: Json = {"running": {"startedAt": started}}
         if trouble and trouble[0] == "CrashLoopBackOff":
             state = {"waiting": {"reason": trouble[0], "message": trouble[1]}}
-        names = [container["name"] for container in pod["spec"]["containers"]]
+        helpers = pod["spec"].get("initContainers") or []
         return {
             "phase": "Running",
             "startTime": started,
@@ -219,19 +219,29 @@ class Kubelet:
                 {"type": kind, "status": "True", "lastTransitionTime": started}
                 for kind in ("Initialized", "PodScheduled")
             ],
-            "containerStatuses": [
-                {
-                    "name": name,
-                    "ready": ready,
-                    "started": ready,
-                    "restartCount": 0 if ready else 1,
-                    "image": "lab",
-                    "imageID": "lab",
-                    "state": state,
-                }
-                for name in names
-            ],
+            "containerStatuses": [_container(one["name"], state, ready) for one in pod["spec"]["containers"]],
+            **({"initContainerStatuses": [_helper(one, started) for one in helpers]} if helpers else {}),
         }
+
+
+def _container(name: str, state: Json, ready: bool) -> Json:
+    return {
+        "name": name,
+        "ready": ready,
+        "started": ready,
+        "restartCount": 0 if ready else 1,
+        "image": "lab",
+        "imageID": "lab",
+        "state": state,
+    }
+
+
+def _helper(container: Json, started: str) -> Json:
+    """One that stays beside the others counts as one of them, the rest has done its work."""
+    if container.get("restartPolicy") == "Always":
+        return _container(container["name"], {"running": {"startedAt": started}}, ready=True)
+    ended = {"exitCode": 0, "reason": "Completed", "startedAt": started, "finishedAt": started}
+    return _container(container["name"], {"terminated": ended}, ready=True) | {"started": False}
 
 
 _NODE_INFO = {

@@ -50,28 +50,34 @@ class Answer:
 
 
 class Api:
-    def __init__(self, host: str, port: int, tls: ssl.SSLContext, token: str | None = None) -> None:
+    def __init__(self, host: str, port: int, tls: ssl.SSLContext, token: str | None = None, prefix: str = "") -> None:
         self._host, self._port, self._tls = host, port, tls
         self._token = token
+        # Rancher serves a cluster's API below a path of its own.
+        self._prefix = prefix
         self._connection: http.client.HTTPSConnection | None = None
 
     @classmethod
-    def from_kubeconfig(cls, path: Path) -> Api:
+    def from_kubeconfig(cls, path: Path, context_name: str | None = None) -> Api:
         config = yaml.safe_load(path.read_text())
-        context = next(one["context"] for one in config["contexts"] if one["name"] == config["current-context"])
-        cluster = next(one["cluster"] for one in config["clusters"] if one["name"] == context["cluster"])
-        user = next(one["user"] for one in config["users"] if one["name"] == context["user"])
+        cluster, user = sections(config, context_name)
         tls = ssl.create_default_context(cadata=_text(cluster, "certificate-authority", path.parent))
+        if cluster.get("insecure-skip-tls-verify"):
+            tls.check_hostname, tls.verify_mode = False, ssl.CERT_NONE
         if certificate := _text(user, "client-certificate", path.parent):
             with tempfile.NamedTemporaryFile("w", suffix=".pem") as both:
                 both.write(certificate + "\n" + (_text(user, "client-key", path.parent) or ""))
                 both.flush()
                 tls.load_cert_chain(both.name)
         server = urlsplit(cluster["server"])
-        return cls(server.hostname or "", server.port or 443, tls, user.get("token"))
+        return cls(server.hostname or "", server.port or 443, tls, user.get("token"), server.path.rstrip("/"))
 
     def connect(self, timeout: float | None = TIMEOUT) -> http.client.HTTPSConnection:
         return http.client.HTTPSConnection(self._host, self._port, context=self._tls, timeout=timeout)
+
+    def target(self, path: str) -> str:
+        """What a request line names for a path of the API."""
+        return self._prefix + path
 
     def headers(self, content_type: str | None = None) -> dict[str, str]:
         headers = {"User-Agent": USER_AGENT, "Accept": "application/json"}
@@ -90,7 +96,7 @@ class Api:
             fresh = self._connection is None
             connection = self._connection = self._connection or self.connect()
             try:
-                connection.request(method, path, body=payload, headers=self.headers(content_type))
+                connection.request(method, self.target(path), body=payload, headers=self.headers(content_type))
                 response = connection.getresponse()
                 return Answer(
                     response.status, response.read().decode(), tuple(response.headers.get_all("Warning") or ())
@@ -111,6 +117,15 @@ class Api:
         if self._connection:
             self._connection.close()
             self._connection = None
+
+
+def sections(config: Json, context_name: str | None = None) -> tuple[Json, Json]:
+    """The cluster and the user that a kubeconfig's context names, by default its current one."""
+    wanted = context_name or config["current-context"]
+    context = next(one["context"] for one in config["contexts"] if one["name"] == wanted)
+    cluster = next(one["cluster"] for one in config["clusters"] if one["name"] == context["cluster"])
+    user = next(one["user"] for one in config["users"] if one["name"] == context["user"])
+    return cluster, user
 
 
 def _text(section: Json, key: str, base: Path) -> str | None:

@@ -8,7 +8,7 @@ from lab.replay.beginning import Amounts, Beginning, Vgpu
 from lab.replay.bindings import Bindings
 from lab.replay.form import gpu_resources
 from lab.replay.hostaction import set_hardware
-from lab.replay.phrase import ALL_TYPES, CONFIGURED, Condition, Sight, field_of, types_of
+from lab.replay.phrase import CONFIGURED, Condition, Sight, field_of, types_of
 from lab.replay.recording import Recording
 from lab.replay.scene import DEVICE, resource_of
 from lab.replay.stage import Stage, coarsely
@@ -91,7 +91,7 @@ class _Arrangement:
                 if resource in profiles:
                     wanted[name] = Vgpu(True, profiles[resource], profiles[resource])
         offered = self.start.offered.get(node) or []
-        if offered and len(offered) < ALL_TYPES and not wanted:
+        if offered and len(offered) < len(profiles) and not wanted:
             profile = next((name for name in offered if name.endswith("Q")), offered[0])
             for name in self._spare(node, 1, taken=wanted, stand_in=True):
                 wanted[name] = Vgpu(True, profile, profile)
@@ -169,7 +169,7 @@ def _free(node: str) -> Condition:
             for gpu in sight.world.of_node("sriovgpudevices", node).values()
             for address in field_of(gpu, "status.vfAddresses") or []
         ]
-        return 0 < len(addresses) == len(found) and all(len(types_of(vgpu)) == ALL_TYPES for vgpu in found)
+        return 0 < len(addresses) == len(found) and all(types_of(vgpu) for vgpu in found)
 
     return Condition(holds)
 

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import copy
-import re
 from collections.abc import Callable
 from typing import Any
 from urllib.parse import urlsplit
 
 from lab.replay.agreement import Difference, differences, object_differences, same_message
 from lab.replay.api import Answer
-from lab.replay.bindings import UUID, Bindings
+from lab.replay.bindings import Bindings
+from lab.replay.body import completed_body
 from lab.replay.form import presented
-from lab.replay.history import PLURAL, WATCHED, Key
+from lab.replay.history import WATCHED, Key
 from lab.replay.recording import Request, Step
 from lab.replay.sighting import BEHIND, KIND, PACE, Sighting, Sightings, offers_of_configured, sighting_of
 from lab.replay.stage import Stage
 
 Json = dict[str, Any]
-API_VERSION = {"Node": "v1", "KubeVirt": "kubevirt.io/v1", "VirtualMachine": "kubevirt.io/v1"}
 
 
 class Asking:
@@ -101,41 +99,8 @@ class Asking:
         return not self._status_differences(step, answer)
 
     def _send(self, request: Request) -> Answer:
-        return self.stage.api.request(request.method, request.path, self._body(request), request.content_type)
-
-    def _body(self, request: Request) -> Any:
-        body = copy.deepcopy(request.body)
-        if isinstance(body, list):
-            for operation in body:
-                if str(operation.get("path", "")).startswith("/metadata/ownerReferences"):
-                    value = operation.get("value")
-                    for owner in value if isinstance(value, list) else [value]:
-                        if isinstance(owner, dict):
-                            self._complete(owner)
-        if not isinstance(body, dict):
-            return body
-        metadata = body.get("metadata") or {}
-        for owner in metadata.get("ownerReferences") or []:
-            self._complete(owner)
-        if request.method == "PUT":
-            body.setdefault("apiVersion", request.target.api_version)
-            wanted = body.pop("resourceVersion", metadata.pop("resourceVersion", "current"))
-            live = self.stage.api.get(request.path.partition("?")[0]) or {}
-            current = str((live.get("metadata") or {}).get("resourceVersion", "1"))
-            if wanted == "current":
-                metadata["resourceVersion"] = current
-            elif wanted == "stale":
-                metadata["resourceVersion"] = str(max(int(current) - 1, 1))
-            body["metadata"] = metadata
-        return body
-
-    def _complete(self, owner: Json) -> None:
-        """Recordings drop what differs from run to run, which an owner reference cannot do without."""
-        kind = owner.get("kind", "")
-        owner.setdefault("apiVersion", API_VERSION.get(kind, "devices.harvesterhci.io/v1beta1"))
-        if not re.fullmatch(UUID, str(owner.get("uid", ""))) and kind in PLURAL:
-            live = self.stage.api.get(f"{WATCHED[PLURAL[kind]]}/{owner.get('name')}") or {}
-            owner["uid"] = (live.get("metadata") or {}).get("uid", "00000000-0000-0000-0000-000000000000")
+        body = completed_body(self.stage.api, request)
+        return self.stage.api.request(request.method, request.path, body, request.content_type)
 
     def _remember(self, request: Request, answer: Answer) -> None:
         if not request.writes or not answer.accepted:

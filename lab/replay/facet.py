@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from lab.replay import node_state
 from lab.replay.form import gpu_resources
 from lab.replay.history import World
 from lab.replay.host import Sample, instances_of, type_on
@@ -100,6 +101,8 @@ class _Reader:
         return None
 
     def _of_world(self, name: str) -> Callable[[World], Any] | None:
+        if of_node := node_state.reader(name):
+            return of_node
         key, _, inner = name.partition(".")
         node = self.node
         if re.fullmatch(r"\[\d+\]", name):
@@ -130,8 +133,8 @@ class _Reader:
             )
         if key == "status" and inner and DEVICE.fullmatch(inner):
             return lambda world: _joined(world, inner, "configureVGPUTypeName", "vGPUStatus", "uuid")
-        if DEVICE.fullmatch(key):
-            return lambda world: f"{_enabled(world, key)}|{_joined(world, key, 'vGPUStatus', 'configureVGPUTypeName')}"
+        if DEVICE.fullmatch(name):
+            return lambda world: device_text(world, name)
         if self._about_mig(key):
             return self._mig(key)
         if key == "objects" and self.scene.subject:
@@ -233,6 +236,10 @@ def claim_gist(claim: Json) -> Json:
         "passthroughEnabled": (claim.get("status") or {}).get("passthroughEnabled"),
     }
     return gist | ({"deleting": True} if metadata.get("deletionTimestamp") else {})
+
+
+def device_text(world: World, device: str) -> str:
+    return f"{_enabled(world, device)}|{_joined(world, device, 'vGPUStatus', 'configureVGPUTypeName')}"
 
 
 def _amounts(world: World, node: str, of: str) -> dict[str, str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import fnmatch
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,15 @@ from lab.errors import LabError
 
 Json = dict[str, Any]
 
-HARVESTER_VERSION = {"v1.4": "1.4", "v1.7": "1.7", "v1.8": "1.8", "v1.9": "1.9", "master": "1.9"}
+HARVESTER_VERSION = {
+    "v1.4": "1.4",
+    "v1.5": "1.7",
+    "v1.6": "1.7",
+    "v1.7": "1.7",
+    "v1.8": "1.8",
+    "v1.9": "1.9",
+    "master": "1.9",
+}
 ACTS = ("request", "wait", "observe", "hostAction", "result", "object", "note")
 WRITES = ("POST", "PUT", "PATCH", "DELETE")
 LATER = re.compile(r"\b(\d+(?:\.\d+)?) s(?:econds)? later\b")
@@ -123,6 +131,8 @@ class Recording:
     title: str
     nodes: tuple[str, ...]
     steps: tuple[Step, ...]
+    # Cards by node, where they are not those of the first recordings.
+    gpus: dict[str, list[Json]] = field(default_factory=dict)
 
     @property
     def harvester_version(self) -> str:
@@ -160,6 +170,7 @@ def load(path: Path) -> Recording:
         title=str(content.get("title") or ""),
         nodes=tuple((content.get("host") or {}).get("nodes") or ("gpu-a", "gpu-b")),
         steps=tuple(steps),
+        gpus=(content.get("host") or {}).get("gpus") or {},
     )
 
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import TracebackType
+
+import yaml
 
 from lab import up
 from lab.control import Control
@@ -20,15 +23,19 @@ from lab.replay.watch import Watches
 from lab.rundir import RunDir
 
 SCENARIO = "recording"
+HOSTS = {"kubelet_sync": 0.3, "restarts_processes": True}
 # The recordings were made without these.
 WITHOUT = frozenset({"kubevirt", "vsphere", "core-webhook"})
 
 
 class Theatre:
-    def __init__(self, run_root: Path) -> None:
+    def __init__(self, run_root: Path, labs: dict[str, RunDir] | None = None) -> None:
+        """`labs` are those by version that run already; they are played on, and left running."""
         self._root = run_root
-        self._labs: dict[str, RunDir] = {}
+        self._labs: dict[str, RunDir] = dict(labs or {})
         self._closing = ExitStack()
+        for run in self._labs.values():
+            self._closing.callback(_set_scenario, run, run.read()["settings"]["scenario"])
 
     def __enter__(self) -> Theatre:
         return self
@@ -52,7 +59,7 @@ class Theatre:
 
     @contextmanager
     def _stage(self, recording: Recording) -> Iterator[Stage]:
-        run = self._lab(recording.harvester_version)
+        run = self._lab(recording)
         api = Api.from_kubeconfig(run.kubeconfig("admin"))
         history = History()
         try:
@@ -61,10 +68,13 @@ class Theatre:
         finally:
             api.close()
 
-    def _lab(self, version: str) -> RunDir:
+    def _lab(self, recording: Recording) -> RunDir:
+        version = recording.harvester_version
         if version in self._labs:
+            run = self._labs[version]
+            _set_scenario(run, self._scenario(recording))
             try:
-                up.reset(self._labs[version])
+                up.reset(run)
             except LabError:
                 # A recording may leave a lab that does not come back; a new one costs a few seconds more.
                 self.close()
@@ -74,6 +84,24 @@ class Theatre:
             directory = self._root.with_name(f"{self._root.name}-replay-{version}")
             self._closing.callback(up.stop, directory)
             self._labs[version] = up.start(
-                directory, scenario=SCENARIO, harvester_version=version, speed=0, without=WITHOUT
+                directory, scenario=self._scenario(recording), harvester_version=version, speed=0, without=WITHOUT
             )
         return self._labs[version]
+
+    def _scenario(self, recording: Recording) -> str:
+        """The hosts it was recorded on: those of the first recordings, or the cards it names."""
+        if not recording.gpus:
+            return SCENARIO
+        nodes = [
+            {"name": node, "gpus": [{key: card.get(key) for key in ("address", "board")} for card in cards]}
+            for node, cards in recording.gpus.items()
+        ]
+        folder = Path(self._closing.enter_context(tempfile.TemporaryDirectory(prefix="lab-replay-")))
+        file = folder / f"{recording.name}.yaml"
+        file.write_text(yaml.safe_dump({**HOSTS, "nodes": nodes}))
+        return str(file)
+
+
+def _set_scenario(run: RunDir, scenario: str) -> None:
+    with run.editing() as state:
+        state["settings"]["scenario"] = scenario

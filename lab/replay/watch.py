@@ -55,7 +55,8 @@ class Watches:
         while not self._stopped.is_set():
             connection = self._api.connect(timeout=None)
             try:
-                connection.request("GET", f"{path}?watch=1&resourceVersion={revision}", headers=self._api.headers())
+                target = self._api.target(f"{path}?watch=1&resourceVersion={revision}")
+                connection.request("GET", target, headers=self._api.headers())
                 self._sockets[plural] = connection.sock
                 for event in _events(connection.getresponse()):
                     self._history.record(plural, event["type"], event["object"])

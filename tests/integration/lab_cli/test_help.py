@@ -8,7 +8,7 @@ from lab import scenario
 from lab.harvester import versions
 from lab.harvester.faults import FAULTS
 
-COMMANDS = ("up", "down", "status", "env", "reset", "fault", "reboot", "advance", "logs")
+COMMANDS = ("up", "down", "status", "env", "reset", "fault", "reboot", "advance", "logs", "replay", "record")
 
 
 def test_the_help_lists_every_command(quick_command):
@@ -28,8 +28,14 @@ def test_every_command_explains_itself_and_takes_a_run_directory(quick_command, 
 
 def test_the_help_of_up_names_scenarios_and_versions(quick_command):
     text = " ".join(quick_command("up", "--help").stdout.split())
-    for name in (*scenario.names(), *versions.VERSIONS, "--speed", "--without"):
+    for name in (*scenario.names(), *versions.VERSIONS, "--speed", "--without", "--nodes"):
         assert name in text
+
+
+def test_the_help_of_record_shows_a_file_of_steps(quick_command):
+    text = quick_command("record", "--help").stdout
+    for word in ("--steps", "--lab", "--kubeconfig", "contentType: application/merge-patch+json", "observe:", "wait:"):
+        assert word in text
 
 
 def test_the_help_of_fault_names_every_fault(quick_command):

@@ -36,6 +36,23 @@ def split(command, run_dir, api):
     assert len(api.get(VGPUS, **of_gpu_a).items) == 16
 
 
+def _give_rights(api):
+    """An account of one's own with a role, in the cluster and in a namespace; the paths of what was made."""
+    rbac, account = "/apis/rbac.authorization.k8s.io/v1", "/api/v1/namespaces/default/serviceaccounts"
+    subject = {"kind": "ServiceAccount", "name": "mine", "namespace": "default"}
+    made = [(account, {"metadata": {"name": "mine"}})]
+    for kind, place in (("ClusterRole", rbac), ("Role", f"{rbac}/namespaces/default")):
+        reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": "mine"}
+        binding = {"metadata": {"name": "mine"}, "roleRef": reference, "subjects": [subject]}
+        made += [
+            (f"{place}/{kind.lower()}s", {"metadata": {"name": "mine"}, "rules": []}),
+            (f"{place}/{kind.lower()}bindings", binding),
+        ]
+    for path, body in made:
+        assert api.post(path, body).status == 201
+    return [f"{path}/mine" for path, _ in made]
+
+
 def printed_time(answer):
     assert answer.returncode == 0, answer
     return float(answer.stdout)
@@ -88,9 +105,13 @@ class TestTime:
 
 class TestReset:
     def test_everything_is_as_it_was_at_the_start(self, command, run_dir, api, split):
+        rights = _give_rights(api)
+        assert [api.get(path).status for path in rights] == [200] * len(rights)
         assert command("reset", run_dir=run_dir).returncode == 0
         assert api.get(GPU).body["spec"]["enabled"] is False
         assert api.get(VGPUS).items == []
+        assert [api.get(path).status for path in rights] == [404] * len(rights)
+        assert api.as_user("viewer").get(GPU).status == 200
         assert command("status", run_dir=run_dir).returncode == 0
 
 

@@ -69,6 +69,8 @@ class TestUp:
             ('nodes: [{name: a, gpus: [{address: "08:00.0", board: A2}]}]', "'08:00.0' is no PCI address"),
             ("nodes: [{name: a}, {name: a}]", "names a node twice"),
             ("addons: {pcidevice-controller: false}", "pcidevice-controller"),
+            ("nodes: [{name: gpu, count: 3}]", "has no place for a number"),
+            ('nodes: [{name: "gpu-{n}", count: 0}]', "no number from 1 on"),
         ],
     )
     def test_a_mistake_in_a_scenario_file_is_told_in_one_line(self, quick_command, tmp_path, text, phrase):
@@ -76,6 +78,13 @@ class TestUp:
         file.write_text(text + "\n")
         assert_one_line(quick_command("up", "--scenario", file, run_dir=tmp_path / "run"), phrase)
         assert not (tmp_path / "run").exists()
+
+    @pytest.mark.parametrize(
+        ("words", "phrase"),
+        [(("--nodes", "3"), "0 nodes with a count"), (("--scenario", "fleet", "--nodes", "0"), "1 on")],
+    )
+    def test_a_number_of_nodes_is_for_scenarios_that_have_one(self, quick_command, tmp_path, words, phrase):
+        assert_one_line(quick_command("up", *words, run_dir=tmp_path / "run"), phrase)
 
 
 class TestWrongNames:

@@ -120,3 +120,25 @@ def test_a_throttle_lets_a_burst_through_and_then_five_a_second() -> None:
 
     play(story)
     assert times == [0.0] * 10 + [0.2, 0.4, 0.6, 0.8, 1.0]
+
+
+@pytest.mark.parametrize(("side_by_side", "order"), [(False, "a a b b"), (True, "a b a b")])
+def test_what_is_due_at_the_same_moment_comes_one_after_the_other_unless_side_by_side(
+    side_by_side: bool, order: str
+) -> None:
+    seen: list[str] = []
+
+    async def worker(clock: Clock, name: str) -> None:
+        await clock.sleep(1.0)
+        seen.append(name)
+        await asyncio.sleep(0.01)
+        seen.append(name)
+
+    async def story(clock: Clock) -> None:
+        clock.side_by_side = side_by_side
+        for name in ("a", "b"):
+            background(clock, worker(clock, name))
+        await clock.advance(2.0)
+
+    play(story)
+    assert " ".join(seen) == order

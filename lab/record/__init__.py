@@ -1,0 +1,129 @@
+"""Recording a cluster: the same files that `lab replay` plays, made from anybody's hardware."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from lab.control import Control
+from lab.errors import LabError
+from lab.record import script as scripts, snapshot
+from lab.record.credentials import secrets_of
+from lab.record.recorder import Recorder, told
+from lab.record.redaction import Redaction
+from lab.record.wallclock import WallClock
+from lab.replay.api import Api
+from lab.replay.history import History
+from lab.replay.stage import Stage
+from lab.replay.watch import Watches
+from lab.rundir import RunDir
+
+Json = dict[str, Any]
+NAME = re.compile(r"[a-z0-9](?:[a-z0-9-]*[a-z0-9])?")
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What to record: a lab when `lab` is given, else the cluster of the kubeconfig."""
+
+    directory: Path
+    name: str
+    kubeconfig: Path | None = None
+    context: str | None = None
+    lab: Path | None = None
+    steps: Path | None = None
+    seconds: float = 60.0
+    title: str = ""
+    version: str | None = None
+
+
+def record(wanted: Wanted) -> Path:
+    """The file that was written."""
+    if not NAME.fullmatch(wanted.name):
+        raise LabError(f"{wanted.name!r} is no name for a recording.", hint="Small letters, digits and dashes.")
+    script = scripts.load(wanted.steps) if wanted.steps else None
+    kubeconfig = _kubeconfig(wanted)
+    api = _connect(kubeconfig, wanted.context)
+    try:
+        gpus = snapshot.gpus_of(api)
+        nodes = snapshot.nodes_of(gpus)
+        if not nodes:
+            raise LabError("The cluster has no GPU that could be split: there is nothing to record.")
+        if script:
+            scripts.check_phrases(script, nodes)
+        version = wanted.version or snapshot.version_of(api)
+        file = wanted.directory / f"{version}-{wanted.name}.yaml"
+        if file.exists():
+            raise LabError(f"{file} exists already.", hint="Choose another --name.")
+        with _stage(api, nodes, wanted.lab) as stage:
+            recorder = Recorder(stage, wanted.name, None if wanted.lab else _ask_person, told)
+            told(f"Recording {len(nodes)} nodes of Harvester {version} into {file}.")
+            head = {
+                "version": version,
+                "scenario": wanted.name,
+                "title": wanted.title or (script.title if script else "") or "watched without writing",
+                "host": snapshot.host_of(api, gpus),
+                **({"notes": script.notes} if script and script.notes else {}),
+            }
+            redaction = Redaction(nodes, secrets_of(kubeconfig, wanted.context))
+            try:
+                snapshot.take(recorder)
+                if script:
+                    recorder.play(script)
+                else:
+                    told(f"Watching for {wanted.seconds:g} s without writing anything; Ctrl-C ends it earlier.")
+                    recorder.watch(wanted.seconds)
+            finally:
+                # Steps that were played cannot be played again as if they were new: what there is, is kept.
+                write(file, head | {"steps": recorder.steps}, redaction)
+    finally:
+        api.close()
+    return file
+
+
+def write(file: Path, content: Json, redaction: Redaction) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(yaml.safe_dump(redaction.of(content), sort_keys=False, width=140, allow_unicode=True))
+
+
+def _kubeconfig(wanted: Wanted) -> Path:
+    if wanted.lab:
+        run = RunDir(wanted.lab)
+        if not run.kubeconfig("admin").exists():
+            raise LabError(f"No lab runs in {run.path}.", hint="Start one: lab up (with the same --run-dir).")
+        return run.kubeconfig("admin")
+    named = wanted.kubeconfig or Path(os.environ.get("KUBECONFIG", "").partition(os.pathsep)[0] or "nowhere")
+    if not named.is_file():
+        raise LabError("No kubeconfig is named.", hint="Pass --kubeconfig, or set KUBECONFIG.")
+    return named
+
+
+def _connect(kubeconfig: Path, context: str | None) -> Api:
+    try:
+        return Api.from_kubeconfig(kubeconfig, context)
+    except (KeyError, StopIteration, TypeError, yaml.YAMLError) as error:
+        raise LabError(
+            f"{kubeconfig} cannot be used: {error!r}.",
+            hint="It needs a current context (or --context) whose user has a token or a client certificate.",
+        ) from None
+
+
+@contextmanager
+def _stage(api: Api, nodes: tuple[str, ...], lab: Path | None) -> Iterator[Stage]:
+    history = History()
+    with Watches(api, history) as watches:
+        yield Stage(api, Control(lab) if lab else WallClock(), history, watches, nodes)
+
+
+def _ask_person(action: str) -> None:
+    if not sys.stdin.isatty():
+        raise LabError(f"Somebody has to do this to the host, and nobody is at the keyboard: {action}.")
+    input(f"Please do this now, and press Enter when it is under way: {action} ")

@@ -1,0 +1,246 @@
+"""Playing steps on a cluster, or only watching it, and writing down what was seen in the form of a recording."""
+
+from __future__ import annotations
+
+import http
+import itertools
+import sys
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from lab.errors import LabError
+from lab.record import state
+from lab.record.redaction import is_told, shown, shown_body
+from lab.record.script import ACTS, Script, request_of
+from lab.replay.api import Answer
+from lab.replay.body import completed_body
+from lab.replay.facet import claim_gist
+from lab.replay.history import PLURAL, WATCHED, Key, Version
+from lab.replay.hostaction import perform
+from lab.replay.phrase import understand
+from lab.replay.recording import Recording, Step
+from lab.replay.scene import Scene, scene_at
+from lab.replay.sighting import vgpu_gist
+from lab.replay.stage import Stage, in_waits
+
+Json = dict[str, Any]
+Say = Callable[[str], None]
+
+PACE = 0.2
+MERGE_PATCH = "application/merge-patch+json"
+# Specs that people write and controllers do not.
+WRITTEN_BY_PEOPLE = ("sriovgpudevices", "vgpudevices", "migconfigurations")
+MACHINES = "/apis/kubevirt.io/v1/namespaces"
+
+
+class Recorder:
+    def __init__(self, stage: Stage, scenario: str, host_action: Callable[[str], None] | None, say: Say) -> None:
+        """`host_action` has it done where the lab cannot do it by itself."""
+        self.stage = stage
+        self.steps: list[Json] = []
+        self._scenario = scenario
+        self._host_action = host_action
+        self._say = say
+        self._asked_at = 0.0
+
+    def play(self, script: Script) -> None:
+        for number, step in enumerate(script.steps, 1):
+            self._say(f"{number} of {len(script.steps)}: {step['title'] or _told(step)}")
+            (act,) = ACTS & set(step)
+            recorded = getattr(self, f"_{act}")(step)
+            if "after" in step:
+                recorded["after"] = {key: self._side_object(key) for key in step["after"]}
+            self.add(step["title"], recorded)
+
+    def add(self, title: str, content: Json) -> None:
+        self.steps.append({"id": f"{self._scenario}-{len(self.steps) + 1:02}", "title": title, **content})
+
+    # Acts
+    def ask(self, title: str, path: str) -> None:
+        """A GET that is recorded; what the user may not read is left out."""
+        answer = self.stage.api.request("GET", path)
+        if answer.status == http.HTTPStatus.FORBIDDEN:
+            self._say(f"Left out, since the user may not read it: {path}")
+        else:
+            self.add(title, {"request": {"method": "GET", "path": path}, "response": _response(answer)})
+
+    def _request(self, step: Json) -> Json:
+        request = request_of(step)
+        if request.writes:
+            self.stage.look()
+        answer = self.stage.api.request(
+            request.method, request.path, completed_body(self.stage.api, request), request.content_type
+        )
+        self._asked_at = self.stage.now
+        kind = "VirtualMachine" if request.target.is_virtual_machine else ""
+        told = {key: value for key, value in step["request"].items() if key != "body"}
+        if request.body is not None:
+            told["body"] = shown_body(kind, request.body)
+        return {"request": told, "response": _response(answer)}
+
+    def _wait(self, step: Json) -> Json:
+        wait = step["wait"]
+        condition = understand(wait["until"], step["title"], self._scene(step))
+        assert condition is not None, "checked before the first step"
+        reached, _ = self.stage.wait(condition, wait["timeout"], in_waits)
+        told = {"until": wait["until"], "reached": reached}
+        if not reached:
+            told["timeout"] = wait["timeout"]
+        told["secondsSinceRequest"] = round(self.stage.now - self._asked_at, 1)
+        return {"wait": told}
+
+    def _observe(self, step: Json) -> Json:
+        scene = self._scene(step)
+        self.stage.look(afresh=True)
+        since, began = self.stage.history.revision, self.stage.now
+        self._pass(step["observe"]["seconds"])
+        return {"observe": self._observed(began, since, None, {scene.node, scene.device or ""})}
+
+    def _hostAction(self, step: Json) -> Json:  # noqa: N802 - named as the key it handles
+        action = str(step["hostAction"])
+        if self._host_action:
+            self._host_action(action)
+        elif not perform(action, step["title"], self._scene(step), self.stage):
+            raise LabError(f"The lab does not know how to do this to a host: {action}.")
+        self.stage.look(afresh=True)
+        self._asked_at = self.stage.now
+        return {"hostAction": action}
+
+    def _note(self, step: Json) -> Json:
+        return {"note": step["note"]}
+
+    def _scene(self, step: Json) -> Scene:
+        content = [*self.steps, {key: value for key, value in step.items() if key != "after"}]
+        steps = tuple(_as_step(one, index) for index, one in enumerate(content))
+        return scene_at(Recording("", "", "", "", self.stage.nodes, steps), len(steps) - 1)
+
+    # Watching
+    def watch(self, seconds: float) -> None:
+        """What happens by itself, or because of others: what they write to a spec is told as a request."""
+        self.stage.look(afresh=True)
+        began, since = self.stage.now, self.stage.history.revision
+        try:
+            self._pass(seconds)
+        except KeyboardInterrupt:
+            self._say("Ended; what was seen so far is written.")
+        for key, before, after in self._writes_of_others(since):
+            self._add_span(began, since, after.revision - 1, after.at)
+            self._add_write(key, before, after)
+            began, since = after.at, after.revision
+        self._add_span(began, since, None, self.stage.now)
+
+    def _pass(self, seconds: float) -> None:
+        began = self.stage.now
+        while self.stage.now - began < seconds - PACE / 2:
+            self.stage.advance(PACE)
+
+    def _writes_of_others(self, since: int) -> list[tuple[Key, Version, Version]]:
+        found = []
+        for plural in WRITTEN_BY_PEOPLE:
+            for name in self.stage.world.all(plural):
+                versions = self.stage.history.versions((plural, name))
+                for before, after in itertools.pairwise(versions):
+                    if after.revision > since and before.object and after.object and _spec_change(before, after):
+                        found.append(((plural, name), before, after))
+        return sorted(found, key=lambda one: one[2].revision)
+
+    def _add_span(self, began: float, since: int, until: int | None, ended: float) -> None:
+        observed = self._observed(began, since, until, self.stage.nodes, ended=ended)
+        if len(observed["transitions"]) > 1 or ended - began >= 1.0:
+            self.add("what happens", {"observe": observed})
+
+    def _add_write(self, key: Key, before: Version, after: Version) -> None:
+        assert after.object is not None
+        path = f"{WATCHED[key[0]]}/{key[1]}"
+        body = {"spec": _spec_change(before, after)}
+        request = {"method": "PATCH", "path": path, "contentType": MERGE_PATCH, "body": body}
+        response = {"status": 200, "object": shown(after.object)}
+        self.add(f"somebody writes {key[1]}", {"request": request, "response": response})
+
+    def _observed(
+        self, began: float, since: int, until: int | None, about: Iterable[str], ended: float | None = None
+    ) -> Json:
+        told = state.transitions(self.stage.history, self.stage.nodes, since=since, until=until, about=set(about))
+        for one in told:
+            one["at"] = round(max(one["at"] - began, 0.0), 1)
+        seconds = round((self.stage.now if ended is None else ended) - began, 1)
+        return {"seconds": seconds, "transitions": told}
+
+    # Side objects
+    def _side_object(self, key: str) -> Any:
+        kind, _, name = key.partition("/")
+        what, _, node = key.partition(" of ")
+        if name and kind == "VirtualMachine":
+            namespace, _, vm = name.rpartition("/")
+            return self._read(f"{MACHINES}/{namespace or 'default'}/virtualmachines/{vm}")
+        if name and kind == "KubeVirt":
+            return self._read(f"/apis/kubevirt.io/v1/namespaces/harvester-system/kubevirts/{name}")
+        if name and kind in PLURAL:
+            return self._read(f"{WATCHED[PLURAL[kind]]}/{name}")
+        if what == "VGPUDevices" and node:
+            return _groups(self._of_node("vgpudevices", node))
+        if what == "PCIDeviceClaims" and node:
+            return [claim_gist(claim) for claim in self._of_node("pcideviceclaims", node).values()]
+        if what == "counts" and node:
+            plurals = [plural for plural in PLURAL.values() if plural not in ("nodes", "kubevirts")]
+            return {plural: len(self._of_node(plural, node)) for plural in plurals}
+        raise LabError(
+            f"after: {key} is no side object.",
+            hint="Those are <Kind>/<name>, VGPUDevices of <node>, PCIDeviceClaims of <node>, counts of <node>.",
+        )
+
+    def _of_node(self, plural: str, node: str) -> dict[str, Json]:
+        self.stage.look(afresh=True)
+        return self.stage.world.of_node(plural, node)
+
+    def _read(self, path: str) -> Json:
+        answer = self.stage.api.request("GET", path)
+        if answer.status == http.HTTPStatus.NOT_FOUND:
+            return {"message": answer.message, "reason": answer.reason, "code": 404}
+        return shown(answer.object or {})
+
+
+def _as_step(content: Json, index: int) -> Step:
+    act = next((act for act in ACTS if act in content), "note")
+    return Step("", index, "", str(content.get("title", "")), act, content)
+
+
+def _response(answer: Answer) -> Json:
+    response: Json = {"status": answer.status}
+    if answer.warnings:
+        response["warnings"] = list(answer.warnings)
+    if not answer.accepted:
+        return response | {"reason": answer.reason, "message": answer.message}
+    live = answer.object or {}
+    if is_told(str(live.get("kind", "")).removesuffix("List")):
+        response["object"] = shown(live)
+    return response
+
+
+def _spec_change(before: Version, after: Version) -> Json:
+    old, new = ((one.object or {}).get("spec") or {} for one in (before, after))
+    return {key: new.get(key) for key in {**old, **new} if old.get(key) != new.get(key)}
+
+
+def _groups(vgpus: dict[str, Json]) -> list[Json]:
+    """Devices of equal state together."""
+    groups: list[Json] = []
+    for name, vgpu in vgpus.items():
+        gist = {key: value for key, value in vgpu_gist(vgpu).items() if key != "uuid" or value}
+        for group in groups:
+            if {key: value for key, value in group.items() if key != "devices"} == gist:
+                group["devices"].append(name)
+                break
+        else:
+            groups.append({"devices": [name], **gist})
+    return groups
+
+
+def _told(step: Json) -> str:
+    if "request" in step:
+        return f"{step['request']['method']} {step['request']['path']}"
+    return next(f"{act} {step[act]}" for act in ACTS if act in step)
+
+
+def told(message: str) -> None:
+    print(message, file=sys.stderr)

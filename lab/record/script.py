@@ -1,0 +1,135 @@
+"""The steps somebody wants to have played and recorded: read from a file, and checked before the first is played."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from lab.errors import LabError
+from lab.replay.phrase import understand
+from lab.replay.recording import WRITES, Recording, Request, Step, Target
+from lab.replay.scene import scene_at
+
+Json = dict[str, Any]
+
+ACTS = {"request", "wait", "observe", "hostAction", "note"}
+# What a recording made before says of its steps; it may be played again as it is.
+ANSWERS = {"response", "result", "object"}
+REQUEST_KEYS = {"method", "path", "contentType", "body"}
+DEVICES = "devices.harvesterhci.io"
+# Resource and what a step may do to it. Secrets, settings and the like have no place in a recording.
+ALLOWED = {
+    (DEVICES, None): {"GET", *WRITES},
+    ("", "nodes"): {"GET", "PATCH"},
+    ("kubevirt.io", "kubevirts"): {"GET", "PATCH", "PUT"},
+    ("kubevirt.io", "virtualmachines"): {"GET", *WRITES},
+    ("harvesterhci.io", "addons"): {"GET", "PATCH", "PUT"},
+    ("apiextensions.k8s.io", "customresourcedefinitions"): {"GET"},
+    ("admissionregistration.k8s.io", "validatingwebhookconfigurations"): {"GET"},
+    ("admissionregistration.k8s.io", "mutatingwebhookconfigurations"): {"GET"},
+}
+DEFAULT_TIMEOUT = 120.0
+
+
+@dataclass(frozen=True)
+class Script:
+    title: str = ""
+    notes: str = ""
+    steps: tuple[Json, ...] = ()
+    name: str = "steps"
+    writes: int = field(default=0)
+
+
+def load(path: Path) -> Script:
+    try:
+        content = yaml.safe_load(path.read_text())
+    except FileNotFoundError:
+        raise LabError(f"There is no file {path}.") from None
+    except yaml.YAMLError as error:
+        raise LabError(f"{path} is not valid YAML: {' '.join(str(error).split())}.") from error
+    if isinstance(content, list):
+        content = {"steps": content}
+    if not isinstance(content, dict) or not isinstance(content.get("steps"), list) or not content["steps"]:
+        raise LabError(f"{path} holds no list of steps.", hint="docs/record.md shows one.")
+    steps = tuple(_step(f"Step {number} of {path.name}", one) for number, one in enumerate(content["steps"], 1))
+    writes = sum(1 for step in steps if step.get("request", {}).get("method") in WRITES)
+    return Script(str(content.get("title") or ""), str(content.get("notes") or ""), steps, path.stem, writes)
+
+
+def _step(what: str, step: Any) -> Json:
+    if not isinstance(step, dict):
+        raise LabError(f"{what} is no mapping.")
+    acts = ACTS & set(step)
+    if len(acts) != 1:
+        if not acts and ANSWERS & set(step):
+            return {"title": step.get("title", ""), "note": "left out: only a recording has such a step"}
+        raise LabError(
+            f"{what} must have one of {', '.join(sorted(ACTS))}, and has {', '.join(sorted(acts)) or 'none'}."
+        )
+    unknown = set(step) - ACTS - ANSWERS - {"id", "title", "after"}
+    if unknown:
+        raise LabError(f"{what} has the unknown key {', '.join(sorted(map(str, unknown)))}.")
+    (act,) = acts
+    checked = {"title": str(step.get("title") or ""), act: CHECKS[act](what, step[act]) if act in CHECKS else step[act]}
+    if step.get("after"):
+        checked["after"] = [key for key in step["after"] if key != "seconds"]
+    return checked
+
+
+def _request(what: str, request: Any) -> Json:
+    if not isinstance(request, dict) or not {"method", "path"} <= set(request) <= REQUEST_KEYS:
+        raise LabError(f"{what}: a request has method and path, and may have contentType and body.")
+    method, path = str(request["method"]).upper(), str(request["path"])
+    target = Target.of(path)
+    allowed = ALLOWED.get((target.group, None)) or ALLOWED.get((target.group, target.plural))
+    if not path.startswith("/api") or allowed is None:
+        known = ", ".join(sorted({plural or group for group, plural in ALLOWED}))
+        raise LabError(f"{what}: {path} has no place in a recording.", hint=f"Those have: {known}.")
+    if method not in allowed:
+        raise LabError(f"{what}: {method} is not played on {target.plural}.", hint=f"{', '.join(sorted(allowed))} are.")
+    if method == "PATCH" and "contentType" not in request:
+        raise LabError(f"{what}: a PATCH needs its contentType.", hint="Mostly application/merge-patch+json.")
+    return request | {"method": method}
+
+
+def _wait(what: str, wait: Any) -> Json:
+    if not isinstance(wait, dict) or not wait.get("until"):
+        raise LabError(f"{what}: a wait has a phrase, until, and may have a timeout.")
+    limit = wait.get("timeout") or (3 * float(wait.get("seconds") or wait.get("secondsSinceRequest") or 0))
+    return {"until": str(wait["until"]), "timeout": max(float(limit), 0.0) or DEFAULT_TIMEOUT}
+
+
+def _observe(what: str, observe: Any) -> Json:
+    if not isinstance(observe, dict) or not isinstance(observe.get("seconds"), int | float):
+        raise LabError(f"{what}: an observation has a number of seconds.")
+    return {"seconds": float(observe["seconds"])}
+
+
+CHECKS = {"request": _request, "wait": _wait, "observe": _observe}
+
+
+def check_phrases(script: Script, nodes: tuple[str, ...]) -> None:
+    """A phrase that is not understood is told before anything was written, not after half of it."""
+    steps = tuple(as_step(step, index) for index, step in enumerate(script.steps))
+    recording = Recording(script.name, "", script.name, script.title, nodes, steps)
+    for step in steps:
+        if step.act == "wait":
+            phrase = step.content["wait"]["until"]
+            if understand(phrase, step.title, scene_at(recording, step.index)) is None:
+                raise LabError(
+                    f"Step {step.index + 1} waits for something that is not understood: {phrase}.",
+                    hint="docs/replay.md lists the phrases.",
+                )
+
+
+def as_step(content: Json, index: int) -> Step:
+    act = next(act for act in ACTS if act in content)
+    return Step("", index, str(index), content.get("title", ""), act, content)
+
+
+def request_of(content: Json) -> Request:
+    asked = content["request"]
+    return Request(asked["method"], asked["path"], asked.get("body"), asked.get("contentType"))

@@ -1,0 +1,97 @@
+"""The first steps of every recording: what the cluster is made of, and how it stands."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lab.boards import VENDOR_ID, load as load_boards
+from lab.errors import LabError
+from lab.record.recorder import Recorder
+from lab.record.redaction import shown
+from lab.replay.api import Api
+
+Json = dict[str, Any]
+
+PARENT_LABEL = "harvesterhci.io/parentSRIOVGPUDevice"
+DEVICES_GROUP = "devices.harvesterhci.io"
+DEVICES = f"/apis/{DEVICES_GROUP}/v1beta1"
+GPUS = f"{DEVICES}/sriovgpudevices"
+PCI_DEVICES = f"{DEVICES}/pcidevices"
+LISTS = ("sriovgpudevices", "vgpudevices", "pcideviceclaims", "migconfigurations")
+DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+WEBHOOKS = "/apis/admissionregistration.k8s.io/v1"
+VERSION = "/apis/harvesterhci.io/v1beta1/settings/server-version"
+KUBEVIRT = "/apis/kubevirt.io/v1/namespaces/harvester-system/kubevirts/kubevirt"
+
+
+def gpus_of(api: Api) -> list[Json]:
+    answer = api.request("GET", GPUS)
+    if not answer.accepted:
+        raise LabError(
+            f"The cluster's GPUs cannot be read: {answer.status} {answer.message}",
+            hint="It needs Harvester with the pcidevices-controller addon, and a user who may list its devices.",
+        )
+    return list((answer.object or {}).get("items") or [])
+
+
+def version_of(api: Api) -> str:
+    """As recordings name it: v1.8, or master for what has no number yet."""
+    value = str((api.get(VERSION) or {}).get("value") or "")
+    if not value.startswith("v"):
+        return "master"
+    return ".".join(value.split("-", maxsplit=1)[0].split(".")[:2])
+
+
+def nodes_of(gpus: list[Json]) -> tuple[str, ...]:
+    return tuple(sorted({gpu["spec"]["nodeName"] for gpu in gpus}))
+
+
+def host_of(api: Api, gpus: list[Json]) -> Json:
+    """The hardware, as far as the API tells."""
+    cards: dict[str, list[Json]] = {}
+    for gpu in sorted(gpus, key=lambda one: str(one["metadata"]["name"])):
+        name, spec = gpu["metadata"]["name"], gpu["spec"]
+        device = (api.get(f"{PCI_DEVICES}/{name}") or {}).get("status") or {}
+        card = {
+            "address": spec["address"],
+            "board": _board(api, name, device),
+            "description": device.get("description"),
+        }
+        cards.setdefault(spec["nodeName"], []).append({key: value for key, value in card.items() if value})
+    return {"nodes": list(nodes_of(gpus)), "gpus": cards}
+
+
+def _board(api: Api, gpu: str, device: Json) -> str | None:
+    """As the lab calls it. Some boards share a device id, and only their types tell them apart."""
+    candidates = [one for one in load_boards().values() if one.device_id == device.get("deviceId")]
+    vgpus = (api.get(f"{DEVICES}/vgpudevices?labelSelector={PARENT_LABEL}%3D{gpu}") or {}).get("items") or []
+    prefixes = {
+        name.rpartition("-")[0] for vgpu in vgpus for name in (vgpu.get("status") or {}).get("availableTypes") or {}
+    }
+    candidates.sort(key=lambda one: one.prefix not in prefixes)
+    return candidates[0].name if candidates else None
+
+
+def take(recorder: Recorder) -> None:
+    for plural in LISTS:
+        recorder.ask(f"list {plural}", f"{DEVICES}/{plural}")
+    _pci_devices(recorder)
+    for node in recorder.stage.nodes:
+        recorder.ask(f"core node {node}", f"/api/v1/nodes/{node}")
+    for plural in (*LISTS, "pcidevices"):
+        recorder.ask(f"CRD {plural}", f"{DEFINITIONS}/{plural}.{DEVICES_GROUP}")
+    for kind in ("validating", "mutating"):
+        name = f"pcidevices-{'validator' if kind == 'validating' else 'mutator'}"
+        recorder.ask(f"{kind} webhook rules", f"{WEBHOOKS}/{kind}webhookconfigurations/{name}")
+    recorder.ask("KubeVirt CR", KUBEVIRT)
+
+
+def _pci_devices(recorder: Recorder) -> None:
+    """Of all that is on a host's bus only the GPUs and their functions, so not as the answer to one request."""
+    listed = recorder.stage.api.get(PCI_DEVICES) or {}
+    functions = [one for one in listed.get("items") or [] if (one.get("status") or {}).get("vendorId") == VENDOR_ID]
+    after = {
+        f"PCIDevice/{one['metadata']['name']}": shown({"kind": "PCIDevice", **one})
+        for one in sorted(functions, key=lambda one: str(one["metadata"]["name"]))
+    }
+    recorder.add("PCIDevices of the GPUs", {"note": f"{len(after)} functions", "after": after})

@@ -1,0 +1,52 @@
+"""What an observation tells: the devices that changed, and each node that did, over a span of history. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from typing import Any
+
+from lab.replay.facet import device_text
+from lab.replay.history import History, World
+from lab.replay.node_state import OF_A_NODE
+
+Json = dict[str, Any]
+Moment = tuple[float, Json]
+
+
+def transitions(
+    history: History, nodes: Collection[str], *, since: int, until: int | None = None, about: Collection[str] = ()
+) -> list[Json]:
+    """States between two revisions, with the time of each after the first moment.
+
+    What stayed the same is told only of the devices and nodes in `about`.
+    """
+    moments = list(_moments(history, nodes, since, until))
+    if not moments:
+        return []
+    changed = {
+        key for _, state in moments for key in {*state, *moments[0][1]} if state.get(key) != moments[0][1].get(key)
+    }
+    told: list[Json] = []
+    for at, state in moments:
+        kept = {key: state[key] for key in sorted(state) if key in changed or _is_about(key, about)}
+        if not told or told[-1]["state"] != kept:
+            told.append({"at": at, "state": kept})
+    return told
+
+
+def _is_about(key: str, about: Collection[str]) -> bool:
+    return key in about or key.rpartition(" of ")[2] in about
+
+
+def _moments(history: History, nodes: Iterable[str], since: int, until: int | None) -> Iterable[Moment]:
+    for at, revision, world in history.moments(since):
+        if until is not None and revision > until:
+            return
+        yield at, _state(world, nodes)
+
+
+def _state(world: World, nodes: Iterable[str]) -> Json:
+    state: Json = {name: device_text(world, name) for name in world.all("vgpudevices")}
+    for node in nodes:
+        state |= {f"{what} of {node}": read(world, node) for what, read in OF_A_NODE.items()}
+    return state
