@@ -1,8 +1,9 @@
 """A running lab as the tests see it: requests, simulated time, who wrote what, and a known beginning for each test.
 
 Starting over takes seconds, so a lab starts over only if something has changed since its beginning was arranged.
-Refused and dry-run requests change nothing, and neither does what a test made and deleted again. After anything else
-the lab may still look as it did, because the controllers have mended it or the test has put it back.
+Refused and dry-run requests change nothing, and neither does what a test made and deleted again; VMs that it left are
+deleted for it. After anything else the lab may still look as it did, because the controllers have mended it or the test
+has put it back.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ LOOKS = (
     paths.DAEMON_SETS,
 )
 MENDING_SECONDS = 40.0
+UNDOING_SECONDS = 5.0
 WRITES = {"create", "update", "patch", "delete", "deletecollection"}
 STEP_SECONDS = 2.0
 POLL_SECONDS = 0.05
@@ -136,20 +138,35 @@ class Lab:
         self.control.interfered = False
 
     def _changed(self) -> bool:
+        """Whether anything was done since the beginning that cannot be undone by deleting what was made."""
         if self.control.interfered or self.control.webhook_down:
             return True
-        made: set[str] = set()
+        made: dict[str, str] = {}
         for event in self._events(self._beginning_at, writes_only=True):
             if event["responseStatus"]["code"] >= 300 or "dryRun" in event["requestURI"]:
                 continue
             which = "/".join(event["objectRef"].get(key, "") for key in ("resource", "namespace", "name"))
-            if event["verb"] == "create":
-                made.add(which)
+            if event["verb"] == "create" and "subresource" not in event["objectRef"]:
+                made[which] = f"{event['requestURI'].partition('?')[0]}/{event['objectRef'].get('name', '')}"
             elif which not in made:
                 return True
             elif event["verb"] == "delete":
-                made.remove(which)
-        return bool(made)
+                del made[which]
+        return bool(made) and not self._undone(list(made.values()))
+
+    def _undone(self, made: list[str]) -> bool:
+        """Whether everything looks as at the beginning once these are deleted. Only VMs leave nothing behind."""
+        if self.stepped or not all("/kubevirt.io/" in path for path in made):
+            return False
+        for path in made:
+            self.api.delete(path)
+        deadline = time.monotonic() + UNDOING_SECONDS
+        while not all(self.control.status()["processes"].values()) or self._looks() != self._look:
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(POLL_SECONDS)
+        self._beginning_at = self._audit_end()
+        return True
 
     # The audit log
     def mark(self) -> None:

@@ -148,7 +148,8 @@ class Execution:
                 error.changed = bool(self.outcome.done)
                 raise
             changes: dict[str, Any] = {OBSERVABLE[path]: seen.listing(path) for path in listings}
-            self.outcome.snapshot = replace(self._snapshot, **changes)
+            boards = {gpu.name: gpu.boards for gpu in self._snapshot.fleet.gpus}
+            self.outcome.snapshot = replace(self._snapshot, **changes, boards=boards)
         return self.outcome
 
     def _listings(self, steps: Sequence[Step], goals: Sequence[Goal]) -> Mapping[str, Listing]:

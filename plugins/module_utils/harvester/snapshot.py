@@ -66,6 +66,8 @@ class Snapshot:
     claims: Listing
     pci_devices: Listing = field(default_factory=Listing)
     mig: Listing = field(default_factory=Listing)
+    # The boards of GPUs as an earlier reading found them: one that was switched off does not show its own any more.
+    boards: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def get(self, path: str, name: str) -> Json | None:
         """An object by the path of its resource."""
@@ -125,7 +127,8 @@ class Snapshot:
         return counts
 
     def _gpu(self, name: str, gpu: Json, slots: tuple[record.Slot, ...]) -> record.Gpu:
-        boards = _boards_by_types(slots) or _boards_by_device(self.pci_devices.items.get(name))
+        by_device = self.boards.get(name) or _boards_by_device(self.pci_devices.items.get(name))
+        boards = _boards_by_types(slots) or by_device
         mig = self.mig.items.get(name)
         is_mig = mig is not None or any(parsed.mig for parsed in map(parse_or_none, _types(slots)) if parsed)
         return record.Gpu(

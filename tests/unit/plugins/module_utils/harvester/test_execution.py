@@ -4,7 +4,8 @@ import pytest
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester import execution as module, resources as r
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.api import Denied
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.execution import Execution, Refused, TimedOut
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.readiness import Advertised
+from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.readiness import Advertised, GpuUnshared
+from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.sriov import UNSHARE
 from ansible_collections.vgpu.fleet.plugins.module_utils.planning.steps import DISABLE, ENABLE, Step
 
 from tests.unit.plugins.module_utils.harvester.objects import C4, Q4, claim, gpu, node, snapshot, vgpu
@@ -175,3 +176,16 @@ def test_a_rehearsal_tries_what_does_not_depend_on_other_steps():
     module.rehearse(cluster, taken, [enable(D5)])
     assert [name for name, _spec in cluster.dry] == [D4, D5]
     assert cluster.patches == []
+
+
+def test_a_gpu_that_was_switched_off_is_still_known_by_its_board():
+    cluster = Cluster()
+    cluster.patch = lambda path, body, **_more: {**gpu(enabled=False), "spec": {**gpu()["spec"], **body["spec"]}}
+    off = gpu(enabled=False)
+    off["metadata"]["resourceVersion"] = "9"
+    gone = vgpu(4, revision=10)
+    cluster.events = [(r.GPUS, "MODIFIED", off), (r.VGPUS, "DELETED", gone)]
+    goals = [GpuUnshared(GPU, "n1", frozenset({D4}))]
+    outcome = run(cluster, [Step(UNSHARE, "n1", GPU)], goals, gpus=[gpu(functions=1)], vgpus=[vgpu(4)])
+    (only,) = outcome.snapshot.fleet.gpus
+    assert (only.boards, only.sharing, only.slots) == (("A2",), False, ())
