@@ -98,6 +98,9 @@ def test_a_gpu_with_sriov_off_takes_nothing_unless_it_may_be_switched_on() -> No
     assert places(off("n:a", vfs=3), "NVIDIA A2-4Q", means=Means(sriov=True)) == 3
     unknown = replace(off("n:a", board="L40S"), vf_capacity=None)
     assert places(unknown, "NVIDIA L40S-1Q", means=Means(sriov=True)) == 32
+    # Of boards that it may be, the one with the fewest functions counts.
+    either = replace(unknown, boards=("A2", "L40S"))
+    assert places(either, "NVIDIA L40S-1Q", means=Means(sriov=True)) == 16
 
 
 def test_a_type_that_the_driver_does_not_offer_is_not_planned() -> None:

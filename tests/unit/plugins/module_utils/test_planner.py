@@ -7,7 +7,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from ansible_collections.vgpu.fleet.plugins.module_utils.fleet import Claim, Fleet, Node
+from ansible_collections.vgpu.fleet.plugins.module_utils.fleet import Claim, Fleet, Node, Slot
 from ansible_collections.vgpu.fleet.plugins.module_utils.known import UnknownProfile
 from ansible_collections.vgpu.fleet.plugins.module_utils.planner import Plan, plan
 from ansible_collections.vgpu.fleet.plugins.module_utils.planning.demand import (
@@ -353,3 +353,67 @@ def test_a_question_for_more_than_there_is_does_not_count_what_is_there() -> Non
 def test_places_that_are_free_are_used_before_others_are_made_free() -> None:
     record = fleet(gpu("n1:a", "4A 4A 4A 4A@web"), gpu("n2:a", "4A@db"))
     assert after(record, ask("4Q", 4), policy=REPROFILE) == {"n1:a": "4A 4A 4A 4Q", "n2:a": "4A 4Q 4Q 4Q"}
+
+
+def test_a_name_is_taken_as_it_is_before_it_is_taken_for_a_pattern() -> None:
+    record = fleet(gpu("n[1]:a"), gpu("n1:a"))
+    assert after(record, ask("4Q", 1, nodes=("n[1]",))) == {"n[1]:a": "4Q", "n1:a": ""}
+
+
+def test_a_gpu_of_unknown_board_is_known_by_what_its_slots_show() -> None:
+    record = fleet(replace(gpu("n1:a", "4Q"), boards=()), replace(gpu("n2:a"), boards=()))
+    assert after(record, ask("4Q", 2)) == {"n1:a": "4Q 4Q", "n2:a": ""}
+    with pytest.raises(NoSuitableGpu):
+        plan(fleet(replace(gpu("n2:a"), boards=())), [ask("4Q", 1)])
+
+
+def test_exclusive_never_switches_a_gpu_on_for_nothing() -> None:
+    assert not plan(
+        fleet(off("n1:a"), gpu("n2:a", "4Q")), [ask("4Q", 1)], Policy(exclusive=True, enable_sriov=True)
+    ).changed
+
+
+def test_exclusive_counts_what_vms_hold_towards_what_is_asked() -> None:
+    assert after(fleet(gpu("n1:a", "4Q@web 4Q 4Q 4Q")), ask("4Q", 2), policy=EXCLUSIVE) == {"n1:a": "4Q 4Q"}
+
+
+def test_exclusive_removes_what_is_not_what_it_was_asked_to_be() -> None:
+    assert after(fleet(gpu("n1:a", "4Q 4Q~8Q")), ask("4Q", 1), policy=EXCLUSIVE) == {"n1:a": "4Q"}
+
+
+def test_exclusive_refuses_what_a_vm_holds_and_nobody_can_name() -> None:
+    strange = Slot("n1:a-00", profile="garbage", wanted="garbage", holders=(vm("web"),))
+    record = fleet(replace(gpu("n1:a"), slots=(strange, *gpu("n1:a").slots[1:])))
+    with pytest.raises(DoesNotFit, match="default/web"):
+        plan(record, [ask("4Q", 0)], EXCLUSIVE)
+
+
+def test_exclusive_uses_the_gpus_that_it_has_to_touch_anyway() -> None:
+    found = plan(fleet(gpu("n1:a"), gpu("n2:a", "8Q")), [ask("4Q", 1)], EXCLUSIVE)
+    assert found.touched == ("n2:a",)
+
+
+def test_what_nobody_asked_for_makes_room_before_what_is_asked_for() -> None:
+    full = fleet(gpu("n1:a", "4Q 4Q 4A 4A"))
+    assert after(full, ask("4Q", 3), policy=REPROFILE) == {"n1:a": "4A 4Q 4Q 4Q"}
+    assert after(full, ask("4Q", 2), ask("4C", 1), policy=REPROFILE) == {"n1:a": "4A 4C 4Q 4Q"}
+
+
+def test_a_mismatch_takes_room_and_serves_nobody() -> None:
+    with pytest.raises(DoesNotFit):
+        plan(fleet(gpu("n1:a", "4Q~8Q")), [ask("4Q", 4)])
+
+
+def test_empty_slots_that_offer_something_and_that_no_vm_names_come_first() -> None:
+    silent = Slot("n1:a-00", "0", offered=())
+    named = Slot("n1:a-01", "1", offered=("NVIDIA A2-4Q",), holders=(vm("web", running=False),))
+    free = Slot("n1:a-02", "2", offered=("NVIDIA A2-4Q",))
+    record = fleet(replace(gpu("n1:a"), slots=(silent, named, free)))
+    assert [step.slot for step in plan(record, [ask("4Q", 2)]).steps] == ["n1:a-02", "n1:a-01"]
+
+
+def test_no_more_gpus_are_switched_on_than_are_needed() -> None:
+    record = fleet(off("n1:a"), off("n2:a"), gpu("n3:a"), gpu("n4:a"))
+    found = plan(record, [ask("4Q", 1), ask("8Q", 1), ask("2Q", 1)], SRIOV)
+    assert len(found.touched) == 3
+    assert sum(step.action == "share" for step in found.steps) == 1

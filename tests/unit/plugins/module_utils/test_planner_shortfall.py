@@ -159,3 +159,8 @@ def test_a_hundred_gpus_are_not_a_hundred_sentences() -> None:
     error = refusal(fleet(*(off(f"n{number:03}:a") for number in range(100))), ask("4Q", 1))
     assert len(error.message) < 300
     assert "and 97 more" in error.message
+
+
+def test_an_answer_that_is_not_certain_says_so() -> None:
+    assert "one that fits may exist" in str(DoesNotFit([], [], proven=False))
+    assert "may exist" not in str(DoesNotFit([], []))
