@@ -82,5 +82,9 @@ class Control:
         """`kill` or `start` the pcidevices process of a node, or of all with `*`."""
         self._call("POST", "/process", {"node": node, "action": action})
 
+    def restart(self, settings: dict[str, Any]) -> int:
+        """Begin anew with other arguments of the process. `status` tells the same number once it has."""
+        return int(self._call("POST", "/restart", settings)["generation"])
+
     def fault(self, name: str, on: bool = True, node: str | None = None) -> None:
         self._call("POST", "/fault", {"name": name, "on": on, "node": node})

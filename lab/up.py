@@ -128,7 +128,24 @@ def _start_harvester(run: RunDir) -> None:
     _wait_for_harvester(run)
 
 
-def _wait_for_harvester(run: RunDir) -> None:
+def _restarted(run: RunDir) -> bool:
+    """Whether the Harvester part has begun anew by itself, which is the quick way."""
+    settings = run.read()["settings"]
+    try:
+        generation = Control(run).restart(
+            {
+                **{name: settings[name] for name in ("scenario", "harvester_version", "speed")},
+                "nodes": settings.get("nodes"),
+                "without": ",".join(settings["without"]),
+            }
+        )
+        _wait_for_harvester(run, generation)
+    except LabError:
+        return False
+    return True
+
+
+def _wait_for_harvester(run: RunDir, generation: int = 0) -> None:
     control = Control(run)
     patience = START_TIMEOUT + START_TIMEOUT_PER_NODE * (run.read()["settings"].get("nodes") or 0)
     deadline = time.monotonic() + patience
@@ -137,7 +154,7 @@ def _wait_for_harvester(run: RunDir) -> None:
             status = control.status()
             if status["failed"]:
                 raise _not_started(run, status["failed"])
-            if status["ready"]:
+            if status["ready"] and status["generation"] == generation:
                 return
         except LabError:
             if not processes.is_running(run, HARVESTER):
@@ -160,7 +177,7 @@ def reset(run_dir: RunDir | Path | str) -> None:
     if settings["vcsim"]:
         vsphere.stop(run)
         _start_vsphere(run)
-    if "server" in run.read():
+    if "server" in run.read() and not _restarted(run):
         processes.stop(run, HARVESTER)
         begin = scenarios.load(settings["scenario"], settings.get("nodes"))
         wipe.everything(run, definitions=not begin.addons[scenarios.PCIDEVICES])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,10 +18,14 @@ if TYPE_CHECKING:
 
 
 class ControlServer:
-    def __init__(self, harvester: Harvester, socket: Path) -> None:
+    def __init__(self, harvester: Harvester, socket: Path, generation: int) -> None:
         self._harvester = harvester
         self._socket = socket
+        self._generation = generation
         self.failed: str | None = None
+        self.over = asyncio.Event()
+        # The settings with which everything begins anew, if that is why it is over.
+        self.successor: dict[str, Any] | None = None
         application = web.Application(middlewares=[_errors_as_json])
         application.router.add_get("/status", self._status)
         application.router.add_get("/hardware/{node}", self._hardware)
@@ -31,6 +36,7 @@ class ControlServer:
         application.router.add_post("/process", self._process)
         application.router.add_post("/fault", self._fault)
         application.router.add_post("/speed", self._speed)
+        application.router.add_post("/restart", self._restart)
         self._runner = web.AppRunner(application)
 
     async def start(self) -> None:
@@ -47,6 +53,7 @@ class ControlServer:
         return web.json_response(
             {
                 "ready": harvester.ready,
+                "generation": self._generation,
                 "failed": self.failed,
                 "now": harvester.clock.now,
                 "speed": harvester.clock.speed,
@@ -120,6 +127,11 @@ class ControlServer:
     async def _speed(self, request: web.Request) -> web.Response:
         self._harvester.clock.set_speed(float((await request.json())["speed"]))
         return self._now()
+
+    async def _restart(self, request: web.Request) -> web.Response:
+        self.successor = {**await request.json(), "generation": self._generation + 1}
+        self.over.set()
+        return web.json_response({"generation": self.successor["generation"]})
 
     def _now(self) -> web.Response:
         return web.json_response({"now": self._harvester.clock.now})

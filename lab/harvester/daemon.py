@@ -9,8 +9,9 @@ import signal
 import time
 from contextlib import AsyncExitStack
 from pathlib import Path
+from typing import Any
 
-from lab import pki, scenario as scenarios
+from lab import pki, scenario as scenarios, wipe
 from lab.clock import Clock, background
 from lab.harvester import definitions, resources as r, rules, versions
 from lab.harvester.addons import Addons
@@ -235,7 +236,8 @@ class Harvester:
         self.processes[node].start()
 
 
-async def serve(arguments: argparse.Namespace) -> None:
+async def serve(arguments: argparse.Namespace) -> dict[str, Any] | None:
+    """Until the end, or until a restart is asked for: then what is returned are its settings."""
     run = RunDir(arguments.run_dir)
     scenario = scenarios.load(arguments.scenario, arguments.nodes)
     version = versions.named(arguments.harvester_version)
@@ -248,18 +250,27 @@ async def serve(arguments: argparse.Namespace) -> None:
         harvester = Harvester(
             run, scenario, version, clients, webhook="core-webhook" not in arguments.without.split(",")
         )
-        control = ControlServer(harvester, run.control_socket)
+        control = ControlServer(harvester, run.control_socket, arguments.generation)
         await control.start()
         try:
             await harvester.start(arguments.speed)
         except (ApiError, OSError) as error:
             log.exception("could not start")
             control.failed = str(error)
-        stop = asyncio.Event()
         for number in (signal.SIGTERM, signal.SIGINT):
-            asyncio.get_running_loop().add_signal_handler(number, stop.set)
-        await stop.wait()
+            asyncio.get_running_loop().add_signal_handler(number, control.over.set)
+        await control.over.wait()
         await control.stop()
+        await harvester.webhook.stop()
+        return control.successor
+
+
+def _run(arguments: argparse.Namespace) -> None:
+    """Restarts happen in this process, since loading it takes as long as all the rest; nothing else survives them."""
+    while (successor := asyncio.run(serve(arguments))) is not None:
+        vars(arguments).update(successor)
+        begin = scenarios.load(arguments.scenario, arguments.nodes)
+        wipe.everything(RunDir(arguments.run_dir), definitions=not begin.addons[scenarios.PCIDEVICES])
 
 
 def main() -> None:
@@ -272,7 +283,8 @@ def main() -> None:
     parser.add_argument("--without", default="")
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(message)s")
     logging.getLogger("aiohttp.access").setLevel(logging.WARNING)
-    asyncio.run(serve(parser.parse_args()))
+    parser.set_defaults(generation=0)
+    _run(parser.parse_args())
 
 
 if __name__ == "__main__":

@@ -138,6 +138,10 @@ class WebhookServer:
                 )
                 self._site = None
 
+    async def stop(self) -> None:
+        await self.close()
+        await self._core.cleanup()
+
     async def _register(self, kind: str, name: str, webhook: str, port: int, path: str, served: list[Json]) -> None:
         plural = kind.lower() + "s"
         collection = f"/apis/admissionregistration.k8s.io/v1/{plural}"

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from tests.integration.api import PCI_DEVICES, VGPUS, VM_ACTIONS, VMIS, VMS, Json
 from tests.integration.labs import Lab
@@ -17,6 +18,7 @@ from tests.integration.modules.permissions import Automation
 from tests.integration.modules.playbooks import Playbooks, predicting
 
 MODULE = "harvester_vgpu_vm"
+PAGE = Path(__file__).parents[3] / "docs/harvester-vgpus.md"
 VERSIONS = {"mdev": "1.7", "vfio": "1.8"}
 B4, B5 = "gpu-b-000008004", "gpu-b-000008005"
 FOUR_Q, FOUR_A = "NVIDIA A2-4Q", "NVIDIA A2-4A"
@@ -34,10 +36,15 @@ def four_vgpus(lab: Lab) -> None:
 @pytest.fixture
 def vms(request: pytest.FixtureRequest, era: str) -> Lab:
     """A lab that runs VMs, with four vGPUs."""
-    lab: Lab = (
-        request.getfixturevalue("running") if os.environ.get("MODULES_LAB") else request.getfixturevalue("labs")("vm")
-    )
-    return lab.begin(version=VERSIONS[era], arranged=four_vgpus)
+    return _lab(request).begin(version=VERSIONS[era], arranged=four_vgpus)
+
+
+def _lab(request: pytest.FixtureRequest) -> Lab:
+    if os.environ.get("MODULES_LAB"):
+        lab: Lab = request.getfixturevalue("running")
+    else:
+        lab = request.getfixturevalue("labs")("vm")
+    return lab
 
 
 @pytest.fixture
@@ -103,6 +110,21 @@ def stop(lab: Lab, name: str) -> None:
 
 def got(result: Json) -> list[str | None]:
     return [vgpu["device"] for vgpu in result["vgpus"]]
+
+
+def test_the_page_on_harvester_runs_as_it_is_written(request: pytest.FixtureRequest, tmp_path: Path) -> None:
+    """From a fresh installation to a VM with a vGPU, and then the question what still fits."""
+    lab = _lab(request).begin(version="1.8", scenario="bare")
+    make(lab, "trainer", run=True)
+    blocks = [yaml.safe_load(block.split("```")[0]) for block in PAGE.read_text().split("```yaml\n")[1:]]
+    ((play,), question) = blocks
+    defaults = {"group/vgpu.fleet.harvester": {"kubeconfig": str(lab.run.kubeconfig("admin"))}}
+    *_addons, vgpus, vm_, fits = Playbooks(tmp_path, lab.env).run(play["tasks"] + question, module_defaults=defaults)
+    assert {vgpu["state"] for vgpu in vgpus["vgpus"]} == {"allocatable"}
+    assert len(vgpus["vgpus"]) == 4
+    assert vm_["vgpus"][0]["device"]
+    # Three are free, and the fourth machine of the surge has no place.
+    assert fits.code == "demand_does_not_fit"
 
 
 def test_the_examples_take_a_running_vm_through_all_of_it(vms: Lab, plays: Playbooks) -> None:

@@ -141,6 +141,12 @@ def test_exclusive_refuses_to_take_a_vgpu_from_a_vm_and_names_both() -> None:
     assert changes(error) == ["the vGPUs of default/web detached"]
 
 
+def test_exclusive_with_a_count_of_zero_does_not_take_from_a_vm_either() -> None:
+    error = refusal(fleet(gpu("n1:a", "4Q@web")), ask("4Q", 0), policy=Policy(exclusive=True))
+    assert "default/web" in error.message
+    assert "nobody asked for it" in error.message
+
+
 def test_exclusive_refuses_if_vms_hold_more_than_is_asked_for() -> None:
     error = refusal(fleet(gpu("n1:a", "4Q@web 4Q@db")), ask("4Q", 1), policy=Policy(exclusive=True))
     assert rules(error) == {"n1:a": "in_use"}
