@@ -417,3 +417,19 @@ def test_no_more_gpus_are_switched_on_than_are_needed() -> None:
     found = plan(record, [ask("4Q", 1), ask("8Q", 1), ask("2Q", 1)], SRIOV)
     assert len(found.touched) == 3
     assert sum(step.action == "share" for step in found.steps) == 1
+
+
+def test_a_gpu_that_a_later_choice_made_superfluous_is_left_alone() -> None:
+    record = fleet(off("n1:a", vfs=2), off("n2:a", vfs=2), off("n2:b", vfs=3))
+    found = plan(record, [ask("4A", 2), ask("4A", 1, nodes=("n2",))], SRIOV)
+    assert found.touched == ("n2:b",)
+
+
+def test_of_gpus_that_suffice_the_one_with_the_least_to_spare_is_taken() -> None:
+    record = fleet(gpu("n1:a", "2A", vfs=4), gpu("n2:a", "2A 2A 2A 2A 2A 2A"))
+    assert plan(record, [ask("2Q", 2)]).touched == ("n2:a",)
+
+
+def test_spreading_does_not_mix_sizes() -> None:
+    record = fleet(gpu("n1:a"), gpu("n1:b", vfs=4))
+    assert after(record, ask("4A", 3), ask("2Q", 1), policy=SPREAD) == {"n1:a": "4A 4A 4A", "n1:b": "2Q"}
