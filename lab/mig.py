@@ -91,18 +91,18 @@ class MigCard:
         raise NoRoom(str(profile_id))
 
 
-def _seven_slices(unit: int) -> Geometry:
-    """A100 and H100: seven compute slices, eight memory slices of `unit` GB."""
+def _seven_slices(eighth: int, quarter: int, half: int, whole: int) -> Geometry:
+    """A100 and H100: seven compute slices, eight memory slices, and what parts of the memory are called, in GB."""
     return Geometry(
         compute=7,
         profiles=(
-            MigProfile(19, f"1g.{unit}gb", 1, tuple(range(7)), 1),
-            MigProfile(20, f"1g.{unit}gb+me", 1, tuple(range(7)), 1, media=True),
-            MigProfile(15, f"1g.{2 * unit}gb", 1, (0, 2, 4, 6), 2),
-            MigProfile(14, f"2g.{2 * unit}gb", 2, (0, 2, 4), 2),
-            MigProfile(9, f"3g.{4 * unit}gb", 3, (0, 4), 4),
-            MigProfile(5, f"4g.{4 * unit}gb", 4, (0,), 4),
-            MigProfile(0, f"7g.{8 * unit}gb", 7, (0,), 8),
+            MigProfile(19, f"1g.{eighth}gb", 1, tuple(range(7)), 1),
+            MigProfile(20, f"1g.{eighth}gb+me", 1, tuple(range(7)), 1, media=True),
+            MigProfile(15, f"1g.{quarter}gb", 1, (0, 2, 4, 6), 2),
+            MigProfile(14, f"2g.{quarter}gb", 2, (0, 2, 4), 2),
+            MigProfile(9, f"3g.{half}gb", 3, (0, 4), 4),
+            MigProfile(5, f"4g.{half}gb", 4, (0,), 4),
+            MigProfile(0, f"7g.{whole}gb", 7, (0,), 8),
         ),
     )
 
@@ -118,8 +118,9 @@ GEOMETRIES = {
             MigProfile(0, "4g.24gb", 4, (0,), 4),
         ),
     ),
-    "A100": _seven_slices(5),
-    "H100": _seven_slices(10),
+    "A100": _seven_slices(5, 10, 20, 40),
+    "H100": _seven_slices(10, 20, 40, 80),
+    "H100L": _seven_slices(12, 24, 47, 94),
 }
 
 

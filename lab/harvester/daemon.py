@@ -94,10 +94,18 @@ class Harvester:
         self.ready = True
 
     async def _install(self, things: list[Json]) -> None:
-        await asyncio.gather(*(self.cluster.admin.create_if_absent(DEFINITIONS, thing) for thing in things))
+        await asyncio.gather(*(self._define(thing) for thing in things))
         names = [thing["metadata"]["name"] for thing in things]
         while not all([await self._is_served(name) for name in names]):
             await asyncio.sleep(0.05)
+
+    async def _define(self, thing: Json) -> None:
+        """As the controllers do at their start: a definition that another version left is brought up to date."""
+        client, path = self.cluster.admin, f"{DEFINITIONS}/{thing['metadata']['name']}"
+        if await client.get_or_none(path) is None:
+            await client.create_if_absent(DEFINITIONS, thing)
+        else:
+            await client.patch(path, {"spec": thing["spec"]})
 
     async def _is_served(self, name: str) -> bool:
         thing = await self.cluster.admin.get(f"{DEFINITIONS}/{name}")
