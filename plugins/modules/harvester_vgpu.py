@@ -127,6 +127,14 @@ options:
       - Whether SR-IOV may be switched on where the vGPUs do not fit otherwise.
     type: bool
     default: false
+  enable_mig:
+    description:
+      - Whether MIG instances may be made for profiles such as V(A100-3-20C) where the vGPUs do not fit otherwise.
+      - Only GPUs without enabled vGPUs are cut, and they keep the instances that they have. With O(reprofile=true)
+        unused vGPUs may be disabled for it, and unused instances may be removed.
+      - Without it the error tells which M(vgpu.fleet.harvester_mig) task would make the vGPUs fit.
+    type: bool
+    default: false
   placement:
     description:
       - Whether new vGPUs are put on as few GPUs as possible or spread over many.
@@ -147,6 +155,7 @@ attributes:
     support: full
 seealso:
   - module: vgpu.fleet.harvester_sriov_gpu
+  - module: vgpu.fleet.harvester_mig
   - module: vgpu.fleet.harvester_gpu_info
   - plugin: vgpu.fleet.vgpu_device_manager
     plugin_type: filter
@@ -270,8 +279,8 @@ plan:
     steps:
       description: >-
         The steps in order. Those on one GPU are done one after the other, those on different GPUs side by side. Each
-        has RV(ignore:action) (V(share), V(disable) or V(enable)), RV(ignore:node), RV(ignore:gpu), RV(ignore:slot),
-        RV(ignore:before) and RV(ignore:after).
+        has RV(ignore:action) (V(share), V(partition), V(disable) or V(enable)), RV(ignore:node), RV(ignore:gpu),
+        RV(ignore:slot), RV(ignore:before) and RV(ignore:after). V(partition) cuts a GPU into MIG instances.
       type: list
       elements: dict
       sample:
@@ -346,6 +355,7 @@ def main() -> None:
             "exclusive": {"type": "bool", "default": False},
             "reprofile": {"type": "bool", "default": False},
             "enable_sriov": {"type": "bool", "default": False},
+            "enable_mig": {"type": "bool", "default": False},
             "placement": {"type": "str", "choices": ["consolidate", "spread"], "default": "consolidate"},
         },
         required_one_of=[("layout", "devices", "name", "count")],

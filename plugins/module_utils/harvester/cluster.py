@@ -28,6 +28,8 @@ class Applied:
     fleet: Fleet
     steps: Sequence[Step]
     warnings: Sequence[str] = ()
+    # What was seen at the end; None where nothing was looked at again.
+    snapshot: Snapshot | None = None
 
 
 @dataclass(frozen=True)
@@ -75,4 +77,4 @@ class Cluster:
             execution.rehearse(self.api, self.snapshot, steps)
             return Applied(predicted, steps)
         outcome = execution.Execution(self.api, self.snapshot, wait=wait, seconds=seconds).run(steps, goals)
-        return Applied(outcome.snapshot.fleet, outcome.steps(steps), outcome.warnings)
+        return Applied(outcome.snapshot.fleet, outcome.steps(steps), outcome.warnings, outcome.snapshot)

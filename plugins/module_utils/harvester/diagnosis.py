@@ -142,7 +142,8 @@ class Diagnosis:
         if mig is not None and not (mig.get("spec") or {}).get("enabled"):
             yield f"GPU {gpu} is in MIG mode and its MIG configuration is not enabled, so it offers no types"
         elif mig is not None and (mig.get("status") or {}).get("status") == "out-of-sync":
-            yield f"The MIG configuration of GPU {gpu} is out of sync"
+            said = (mig.get("status") or {}).get("message")
+            yield f"The MIG configuration of GPU {gpu} is out of sync" + (f": {said}" if said else "")
         taken = {
             str(name)
             for vgpu in self.vgpus.items.values()

@@ -40,6 +40,11 @@ class Era:
         return self.version >= (1, 7, 0)
 
     @property
+    def skips_mig(self) -> bool:
+        """From 1.9 on an annotation keeps a GPU time-sliced; before that it is ignored."""
+        return self.version >= (1, 9, 0)
+
+    @property
     def keeps_stale_notes(self) -> bool:
         """Up to 1.8 a stopped VM keeps its allocation note when devices are taken out of it."""
         return self.version < (1, 9, 0)

@@ -14,15 +14,30 @@ from itertools import groupby
 from typing import Any, TypeVar
 
 from ansible_collections.vgpu.fleet.plugins.module_utils.errors import FleetError
+from ansible_collections.vgpu.fleet.plugins.module_utils.fleet import TIME_SLICED
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester import resources as r
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.api import ApiServer, Denied, Json
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.diagnosis import Diagnosis
+from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.mig_configuration import (
+    DISABLING,
+    OUT_OF_SYNC,
+    enabling,
+)
+from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.mig_layout import MODE, UNPARTITION
+from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.mig_readiness import (
+    MigCleared,
+    MigGone,
+    MigListed,
+    MigServing,
+    configuration,
+)
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.observation import Observation
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.readiness import (
     Advertised,
     Goal,
     GpuShared,
     GpuUnshared,
+    Seen,
     VgpuCleared,
     VgpuConfigured,
     VgpuOffers,
@@ -34,10 +49,12 @@ from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.snapshot impo
     parent_of,
 )
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.sriov import UNSHARE
-from ansible_collections.vgpu.fleet.plugins.module_utils.planning.steps import DISABLE, ENABLE, SHARE, Step
+from ansible_collections.vgpu.fleet.plugins.module_utils.mig import read_wanted
+from ansible_collections.vgpu.fleet.plugins.module_utils.planning.steps import DISABLE, ENABLE, PARTITION, SHARE, Step
 
 # More GPUs than this are never under way at once: each is a thread that mostly waits.
 SIDE_BY_SIDE = 256
+ABOUT_GPUS = (GpuShared, GpuUnshared, MigListed, MigCleared, MigGone, MigServing)
 # The part of the time that a node has to correct a count that looks stuck.
 PATIENCE = 0.1
 NAMED = 5
@@ -62,6 +79,13 @@ class TimedOut(FleetError):
         return {**super().as_dict(), "waiting": self.waiting, "causes": self.causes}
 
 
+class MigOutOfSync(FleetError):
+    """Not all MIG instances could be made."""
+
+    code = "mig_out_of_sync"
+    changed = True
+
+
 class Refused(FleetError):
     """The cluster said no after all."""
 
@@ -82,15 +106,23 @@ class Outcome:
         return sorted(self.done, key=lambda step: place[step.gpu])
 
 
-def requests_of(step: Step) -> tuple[str, Json]:
-    """The path and the merge patch of a step."""
+def requests_of(step: Step, seen: Seen) -> tuple[str, str, Json]:
+    """The resource, the object and the merge patch of a step."""
     if step.action in (SHARE, UNSHARE):
-        return f"{r.GPUS}/{step.gpu}", {"spec": {"enabled": step.action == SHARE}}
+        return r.GPUS, step.gpu, {"spec": {"enabled": step.action == SHARE}}
+    if step.action == MODE:
+        skip = "true" if step.after == TIME_SLICED else None
+        return r.GPUS, step.gpu, {"metadata": {"annotations": {r.SKIP_MIG_ANNOTATION: skip}}}
+    if step.action == PARTITION:
+        wanted = {read_wanted(name).size: count for name, count in step.instances}
+        return r.MIG_CONFIGURATIONS, step.gpu, enabling(seen.get(r.MIG_CONFIGURATIONS, step.gpu) or {}, wanted)
+    if step.action == UNPARTITION:
+        return r.MIG_CONFIGURATIONS, step.gpu, DISABLING
     if step.action == ENABLE:
         # Both in one request: the type is checked against what the device offers when it becomes enabled.
-        return f"{r.VGPUS}/{step.slot}", {"spec": {"enabled": True, "vGPUTypeName": step.after}}
+        return r.VGPUS, step.slot or "", {"spec": {"enabled": True, "vGPUTypeName": step.after}}
     # A type that stays behind would come back by surprise (facts 13.4).
-    return f"{r.VGPUS}/{step.slot}", {"spec": {"enabled": False, "vGPUTypeName": ""}}
+    return r.VGPUS, step.slot or "", {"spec": {"enabled": False, "vGPUTypeName": ""}}
 
 
 def chains(steps: Iterable[Step]) -> list[list[Step]]:
@@ -103,9 +135,9 @@ def rehearse(api: ApiServer, snapshot: Snapshot, steps: Sequence[Step]) -> None:
     possible = [step for chain in chains(steps) for step in _independent(snapshot, chain)]
 
     def attempt(step: Step) -> Any:
-        path, body = requests_of(step)
+        path, name, body = requests_of(step, snapshot)
         try:
-            return api.patch(path, body, dry_run=True)
+            return api.patch(f"{path}/{name}", body, dry_run=True)
         except Denied as error:
             raise _refusal(step, error) from error
 
@@ -117,7 +149,13 @@ def _independent(snapshot: Snapshot, chain: list[Step]) -> Iterable[Step]:
     changed = False
     for step in chain:
         vgpu = snapshot.vgpus.items.get(step.slot or "")
-        if step.action == ENABLE:
+        if step.action == PARTITION:
+            found = configuration(snapshot, step.gpu)
+            if found is not None and not changed:
+                # What is enabled is disabled first, and that alone can be asked for now.
+                yield replace(step, action=UNPARTITION) if found.enabled else step
+            changed = True
+        elif step.action == ENABLE:
             offered = ((vgpu or {}).get("status") or {}).get("availableTypes") or {}
             if not changed and vgpu is not None and step.after in offered and not vgpu["spec"].get("enabled"):
                 yield step
@@ -132,7 +170,7 @@ class Execution:
     def __init__(self, api: ApiServer, snapshot: Snapshot, *, wait: bool, seconds: float) -> None:
         self._api = api
         self._snapshot = snapshot
-        self._wait = wait
+        self.waits = wait
         self._seconds = seconds
         self.outcome = Outcome(snapshot)
 
@@ -142,7 +180,7 @@ class Execution:
         with Observation(self._api, listings, seconds=self._seconds) as seen:
             try:
                 self._carry_out(chains(steps), seen)
-                if self._wait:
+                if self.waits:
                     self._reach([*self._own_goals(), *goals], seen)
             except FleetError as error:
                 error.changed = bool(self.outcome.done)
@@ -157,8 +195,8 @@ class Execution:
         listings = {r.VGPUS: snapshot.vgpus, r.NODES: snapshot.nodes}
         if snapshot.era.vendor_vfio:
             listings[r.CLAIMS] = snapshot.claims
-        switching = any(step.action in (SHARE, UNSHARE) for step in steps)
-        if switching or any(isinstance(goal, (GpuShared, GpuUnshared)) for goal in goals):
+        of_vgpus = any(step.action not in (ENABLE, DISABLE) for step in steps)
+        if of_vgpus or any(isinstance(goal, ABOUT_GPUS) for goal in goals):
             listings[r.GPUS] = snapshot.gpus
             if snapshot.era.has_mig:
                 listings[r.MIG_CONFIGURATIONS] = snapshot.mig
@@ -184,15 +222,23 @@ class Execution:
             seen.give_up(error)
             raise
 
+    @property
+    def patience(self) -> float:
+        return self._seconds * PATIENCE
+
     def send(self, step: Step, seen: Observation) -> None:
+        self.ask(step, seen)
+        self.outcome.done.append(step)
+
+    def ask(self, step: Step, seen: Observation) -> None:
+        """Send what a step says, where it is only a part of one."""
         seen.stop_if_given_up()
-        path, body = requests_of(step)
+        path, name, body = requests_of(step, seen)
         try:
-            answer = self._api.patch(path, body)
+            answer = self._api.patch(f"{path}/{name}", body)
         except Denied as error:
             raise _refusal(step, error) from error
-        seen.put(r.GPUS if step.action in (SHARE, UNSHARE) else r.VGPUS, answer)
-        self.outcome.done.append(step)
+        seen.put(path, answer)
 
     def _own_goals(self) -> list[Goal]:
         """What the last step on each vGPU was meant to bring about."""
@@ -224,7 +270,7 @@ class Execution:
     def _await_counts(self, goals: Sequence[Advertised], seen: Observation) -> list[Advertised]:
         """Wait for the nodes to count everything; where a count looks stuck, not for all of the time."""
         while True:
-            short = self._await(goals, seen, seconds=self._seconds * PATIENCE)
+            short = self._await(goals, seen, seconds=self.patience)
             if not seen.seconds_left or all(goal.plugin_lost_count(seen) for goal in short):
                 return short
 
@@ -246,7 +292,7 @@ class Execution:
         return TimedOut(self._seconds, waiting, causes)
 
     def _gpu_of(self, goal: Goal) -> str:
-        if isinstance(goal, (GpuShared, GpuUnshared)):
+        if isinstance(goal, ABOUT_GPUS):
             return goal.device
         vgpu = self._snapshot.vgpus.items.get(goal.device)
         return parent_of(vgpu) if vgpu else ""
@@ -269,14 +315,26 @@ class _Turns:
         self._seen = seen
         self._taken = {step.slot for step in chain if step.slot}
         self._cleared: list[VgpuCleared] = []
-        self._shared: list[GpuShared] = []
+        # What has come of the steps on the GPU itself.
+        self._state: list[Goal] = []
+        self._last = chain[-1]
+        self._cut = any(step.action == PARTITION for step in chain)
 
     def take(self, step: Step) -> None:
         era = self._execution.era
-        self._need(self._shared)
+        self._need(self._state)
         if step.action == SHARE:
             self._execution.send(step, self._seen)
-            self._shared.append(GpuShared(step.gpu, step.node))
+            self._state = [GpuShared(step.gpu, step.node)]
+        elif step.action == PARTITION:
+            self._need(self._cleared)
+            self._state = [*self._state, *self._partition(step)]
+        elif step.action == UNPARTITION:
+            self._need(self._cleared)
+            self._execution.send(step, self._seen)
+            self._state = [MigGone(step.gpu, step.node)]
+        elif step.action == MODE:
+            self._execution.send(step, self._seen)
         elif step.action == DISABLE and step.slot:
             self._settle(step)
             self._execution.send(step, self._seen)
@@ -288,7 +346,46 @@ class _Turns:
         elif step.action == UNSHARE:
             # Claims that outlive their functions can hardly be removed, and their node goes on offering them (4.1).
             self._need(self._cleared)
+            functions = frozenset(self._execution.fresh_slots(step.gpu, self._seen, ()))
             self._execution.send(step, self._seen)
+            self._state = [GpuUnshared(step.gpu, step.node, functions)]
+
+    def _partition(self, step: Step) -> Sequence[Goal]:
+        """Cut a GPU anew: remove the instances it has, ask for others, and see what comes of it."""
+        gpu, node, seen, execution = step.gpu, step.node, self._seen, self._execution
+        self._need([MigListed(gpu, node)])
+        found = configuration(seen, gpu)
+        if found and found.enabled:
+            execution.ask(replace(step, action=UNPARTITION), seen)
+        self._need([MigCleared(gpu, node)])
+        execution.send(step, seen)
+        serving = MigServing(gpu, node, {read_wanted(name).size: count for name, count in step.instances})
+        if step is self._last and not execution.waits:
+            return []
+
+        def settled() -> bool:
+            now = configuration(seen, gpu)
+            return now is None or now.settled
+
+        if not seen.until(settled, about=[gpu]):
+            raise execution.timed_out([serving], seen)
+        made = configuration(seen, gpu)
+        if made and made.status == OUT_OF_SYNC:
+            raise self._rolled_back(step, made.message)
+        return [serving]
+
+    def _rolled_back(self, step: Step, said: str) -> MigOutOfSync:
+        """Harvester keeps what it made before a failure, and nobody could use it (facts 3.6 M1)."""
+        gone = MigGone(step.gpu, step.node)
+        self._execution.ask(replace(step, action=UNPARTITION), self._seen)
+        late = self._seen.until_all(
+            {"": lambda: not gone.lacking(self._seen)}, {"": [step.gpu]}, seconds=self._execution.patience
+        )
+        after = f"Undoing it is not done yet: {gone.lacking(self._seen)}." if late else "It has no instances now."
+        return MigOutOfSync(
+            f"GPU {step.gpu} could not be cut into {step.after}: {said or 'its MIG configuration is out of sync'}.",
+            hint=f"{after} The log of the pcidevices controller on node {step.node} has what the driver said.",
+        )
 
     def _settle(self, step: Step) -> None:
         """Up to 1.7 a disable that comes while the type's name is missing never reaches the node (facts 4.4.2)."""
@@ -303,15 +400,25 @@ class _Turns:
         self._seen.until(settled, about=[name])
 
     def _placed(self, step: Step) -> Step:
-        for name in self._execution.fresh_slots(step.gpu, self._seen, self._taken):
-            status = (self._seen.get(r.VGPUS, name) or {}).get("status") or {}
-            if step.after in (status.get("availableTypes") or {}):
-                self._taken.add(name)
-                return Step(step.action, step.node, step.gpu, name, step.before, step.after)
+        if self._cut:
+            # Its devices come to offer the types of new instances one by one.
+            self._seen.until(lambda: self._offering(step) is not None, about=[step.gpu])
+        name = self._offering(step)
+        if name is not None:
+            self._taken.add(name)
+            return replace(step, slot=name)
         raise Refused(
             f"GPU {step.gpu} offers no {step.after} although SR-IOV is on now.",
             hint="Its board may be another than its PCI id suggests; run the task again to plan with what it offers.",
         )
+
+    def _offering(self, step: Step) -> str | None:
+        """The first device that could become what a step asks for."""
+        for name in self._execution.fresh_slots(step.gpu, self._seen, self._taken):
+            status = (self._seen.get(r.VGPUS, name) or {}).get("status") or {}
+            if step.after in (status.get("availableTypes") or {}):
+                return name
+        return None
 
     def _need(self, goals: Sequence[Goal]) -> None:
         about = frozenset().union(*(goal.about for goal in goals))
@@ -335,5 +442,5 @@ def _advice(text: str) -> str:
 def _what(goal: Goal) -> str:
     if isinstance(goal, Advertised):
         return f"{goal.resource} on node {goal.node}"
-    kind = "GPU" if isinstance(goal, (GpuShared, GpuUnshared)) else "vGPU"
+    kind = "GPU" if isinstance(goal, ABOUT_GPUS) else "vGPU"
     return f"{kind} {goal.device} on node {goal.node}"

@@ -11,7 +11,12 @@ from dataclasses import dataclass
 
 from ansible_collections.vgpu.fleet.plugins.module_utils.fleet import Fleet, Gpu, Slot
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester import resources as r
+from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.mig_configuration import (
+    OUT_OF_SYNC,
+    read_configuration,
+)
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.snapshot import Snapshot, broken_notes
+from ansible_collections.vgpu.fleet.plugins.module_utils.mig import described
 
 
 @dataclass(frozen=True)
@@ -38,9 +43,24 @@ def findings(snapshot: Snapshot, fleet: Fleet) -> list[Finding]:
         if gpu.sharing and not gpu.vf_capacity:
             text = f"SR-IOV of GPU {gpu.name} was asked for, and it has no virtual functions."
             found.append(Finding("no_functions", gpu.name, text))
+        found += _of_mig(snapshot, gpu)
         for slot in gpu.ordered_slots:
             found += _of_slot(snapshot, gpu, slot)
     return found
+
+
+def _of_mig(snapshot: Snapshot, gpu: Gpu) -> Iterator[Finding]:
+    item = snapshot.mig.items.get(gpu.name)
+    mig = read_configuration(item) if item else None
+    if mig is None or not mig.enabled:
+        return
+    if mig.status == OUT_OF_SYNC:
+        said = f": {mig.message}" if mig.message else ""
+        yield Finding("mig_out_of_sync", gpu.name, f"The MIG instances of GPU {gpu.name} are out of sync{said}.")
+    elif mig.instances and dict(mig.instances) != dict(mig.requested):
+        text = f"GPU {gpu.name} has {described(mig.instances)}, and its MIG configuration asks for"
+        text += f" {described(mig.requested)}, which it gets at a reboot."
+        yield Finding("mig_differs", gpu.name, text)
 
 
 def _of_slot(snapshot: Snapshot, gpu: Gpu, slot: Slot) -> Iterator[Finding]:

@@ -176,6 +176,8 @@ class GpuUnshared:
         gpu = seen.get(r.GPUS, self.device)
         if ((gpu or {}).get("status") or {}).get("vfAddresses"):
             return "it still has virtual functions"
+        if seen.get(r.MIG_CONFIGURATIONS, self.device) is not None:
+            return "its MIG configuration is still there"
         left = [name for name in self.functions if seen.get(r.VGPUS, name) is not None]
         return f"{len(left)} of its vGPU devices are still there: {listing(left, limit=3)}" if left else ""
 

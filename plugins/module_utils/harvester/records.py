@@ -12,7 +12,7 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from ansible_collections.vgpu.fleet.plugins.module_utils import catalog
-from ansible_collections.vgpu.fleet.plugins.module_utils.fleet import Fleet, Gpu, Node, Slot
+from ansible_collections.vgpu.fleet.plugins.module_utils.fleet import MIG, Fleet, Gpu, Node, Slot
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.era import Era
 from ansible_collections.vgpu.fleet.plugins.module_utils.profile import parse_or_none, vsphere_name
 
@@ -95,4 +95,7 @@ def diff(before: Fleet, after: Fleet, gpus: Iterable[str]) -> Record:
 
 def _summary(gpu: Gpu) -> Record:
     vgpus = {slot.name: slot.profile or slot.wanted for slot in gpu.ordered_slots if not slot.empty}
-    return {"sriov": "enabled" if gpu.sharing else "disabled", "vgpus": vgpus}
+    summary = {"sriov": "enabled" if gpu.sharing else "disabled", "vgpus": vgpus}
+    if gpu.mode == MIG:
+        summary["mig"] = {name: count for name, count in sorted(gpu.max_instances.items()) if count}
+    return summary

@@ -24,6 +24,7 @@ NODE_LABEL = "nodename"
 PARENT_LABEL = "harvesterhci.io/parentSRIOVGPUDevice"
 DRIVER_NEEDED_LABEL = "sriovgpu.harvesterhci.io/driver-needed"
 ALLOCATION_NOTE = "harvesterhci.io/deviceAllocationDetails"
+SKIP_MIG_ANNOTATION = "harvesterhci.io/skip-mig-configuration"
 OVERRIDE_ANNOTATION = "pcidevice.harvesterhci.io/override-resource-name"
 CONFIGURED = "vGPUConfigured"
 

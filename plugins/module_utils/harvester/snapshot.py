@@ -7,7 +7,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -16,7 +15,12 @@ from ansible_collections.vgpu.fleet.plugins.module_utils import catalog, fleet a
 from ansible_collections.vgpu.fleet.plugins.module_utils.errors import FleetError
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester import era as eras, resources as r
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.api import ApiServer, Forbidden, Json, NotFound
+from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.mig_configuration import (
+    OUT_OF_SYNC,
+    read_configuration,
+)
 from ansible_collections.vgpu.fleet.plugins.module_utils.known import KnownProfiles
+from ansible_collections.vgpu.fleet.plugins.module_utils.mig import served_type, size_of
 from ansible_collections.vgpu.fleet.plugins.module_utils.profile import parse_or_none
 
 # The lists that are followed by watches, and where a snapshot keeps them.
@@ -27,7 +31,6 @@ OBSERVABLE = {
     r.CLAIMS: "claims",
     r.MIG_CONFIGURATIONS: "mig",
 }
-_MIG_PROFILE = re.compile(r"MIG (?P<slices>\d+)g\.(?P<gib>\d+)gb(?P<media>\+me)?")
 
 
 class AddonMissing(FleetError):
@@ -130,19 +133,26 @@ class Snapshot:
         by_device = self.boards.get(name) or _boards_by_device(self.pci_devices.items.get(name))
         boards = _boards_by_types(slots) or by_device
         mig = self.mig.items.get(name)
-        is_mig = mig is not None or any(parsed.mig for parsed in map(parse_or_none, _types(slots)) if parsed)
         return record.Gpu(
             name=name,
             node=gpu["spec"].get("nodeName", ""),
             address=gpu["spec"].get("address", ""),
             boards=boards,
-            mode=record.MIG if is_mig else record.TIME_SLICED,
+            mode=record.MIG if self._in_mig_mode(name, gpu, boards, slots) else record.TIME_SLICED,
             sharing=bool(gpu["spec"].get("enabled")),
             vf_capacity=len((gpu.get("status") or {}).get("vfAddresses") or []) or None,
             slots=slots,
-            max_instances=_mig_instances(mig, slots),
+            max_instances=_mig_instances(mig, boards, slots),
             blocked="claimed for passthrough" if name in self.claims.items else "",
         )
+
+    def _in_mig_mode(self, name: str, gpu: Json, boards: tuple[str, ...], slots: tuple[record.Slot, ...]) -> bool:
+        """Whether a GPU is in MIG mode, or will be with SR-IOV on: from 1.7 on Harvester sees to that (facts 3.2)."""
+        shown = [parsed.mig for parsed in map(parse_or_none, _types(slots)) if parsed]
+        if name in self.mig.items or any(shown):
+            return True
+        capable = bool(boards) and all(board and board.mig_capable for board in map(catalog.find_board, boards))
+        return capable and not shown and self.era.has_mig and not (self.era.skips_mig and skips_mig(gpu))
 
     def _slot(self, vgpu: Json, counted: set[str]) -> record.Slot:
         name, spec, status = vgpu["metadata"]["name"], vgpu["spec"], vgpu.get("status") or {}
@@ -229,6 +239,11 @@ def parent_of(vgpu: Json) -> str:
     return r.device_name(spec.get("nodeName", ""), spec.get("parentGPUDeviceAddress", ""))
 
 
+def skips_mig(gpu: Json) -> bool:
+    """Whether a GPU is marked to stay time-sliced."""
+    return (gpu["metadata"].get("annotations") or {}).get(r.SKIP_MIG_ANNOTATION) == "true"
+
+
 def claimed_resource(claim: Json | None) -> str | None:
     """The resource that a vGPU's claim makes its node advertise; None for one that is on its way out."""
     if claim is None or "deletionTimestamp" in claim["metadata"]:
@@ -264,24 +279,22 @@ def _boards_by_device(device: Json | None) -> tuple[str, ...]:
     return tuple(board.name for board in found if board.sriov)
 
 
-def _mig_instances(mig: Json | None, slots: tuple[record.Slot, ...]) -> dict[str, int]:
-    """How many GPU instances serve each type, from the profiles of a MIG configuration (`MIG 1g.5gb` -> `1-5C`)."""
+def _mig_instances(mig: Json | None, boards: tuple[str, ...], slots: tuple[record.Slot, ...]) -> dict[str, int]:
+    """How many GPU instances serve each type, by the MIG configuration: an instance of 1g.5gb serves A100-1-5C."""
     if mig is None:
         return {}
-    counts: dict[tuple[int, int, bool], int] = {}
-    for profile in (mig.get("status") or {}).get("profileStatus") or []:
-        found = _MIG_PROFILE.fullmatch(profile.get("name", ""))
-        if found:
-            key = (int(found["slices"]), int(found["gib"]), bool(found["media"]))
-            counts[key] = len(profile.get("vGPUID") or [])
-    shown = {name for slot in slots for name in ((slot.profile or ""), *(slot.offered or ()))}
-    instances: dict[str, int] = {}
-    for name, parsed in ((name, parse_or_none(name)) for name in sorted(shown)):
-        if parsed and parsed.mig:
-            key = (parsed.slices, parsed.mib // 1024, parsed.attribute == "ME")
-            if key in counts:
-                instances[name] = counts[key]
-    return instances
+    configuration = read_configuration(mig)
+    counts = configuration.instances
+    names = {name for slot in slots for name in ((slot.profile or ""), *(slot.offered or ()))}
+    shown = {size_of(parsed): name for name in sorted(names) if (parsed := parse_or_none(name))}
+    found: dict[str, int] = {}
+    if configuration.counted and configuration.status != OUT_OF_SYNC:
+        found.update({name: 0 for size, name in shown.items() if size})
+    for size, count in counts.items():
+        name = shown.get(size) or (served_type(boards[0], size) if len(boards) == 1 else None)
+        if name:
+            found[name] = count
+    return found
 
 
 class Users:

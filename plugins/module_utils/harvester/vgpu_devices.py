@@ -14,10 +14,21 @@ from ansible_collections.vgpu.fleet.plugins.module_utils import catalog
 from ansible_collections.vgpu.fleet.plugins.module_utils.errors import FleetError, listing, nearest
 from ansible_collections.vgpu.fleet.plugins.module_utils.fleet import MIG, Fleet, Gpu, Slot
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.holding import DeviceInUse
+from ansible_collections.vgpu.fleet.plugins.module_utils.mig import Size, described, geometry_of, size_of
 from ansible_collections.vgpu.fleet.plugins.module_utils.planner import Plan, known_profiles
-from ansible_collections.vgpu.fleet.plugins.module_utils.planning.capacity import framebuffer_of, group_of
+from ansible_collections.vgpu.fleet.plugins.module_utils.planning.capacity import (
+    framebuffer_of,
+    group_of,
+    instances_of,
+)
 from ansible_collections.vgpu.fleet.plugins.module_utils.planning.demand import InvalidDemand, Policy, could_be
-from ansible_collections.vgpu.fleet.plugins.module_utils.planning.steps import DISABLE, ENABLE, SHARE, Step
+from ansible_collections.vgpu.fleet.plugins.module_utils.planning.steps import (
+    DISABLE,
+    ENABLE,
+    SHARE,
+    Step,
+    partitioning,
+)
 from ansible_collections.vgpu.fleet.plugins.module_utils.profile import parse, parse_or_none
 
 
@@ -52,6 +63,7 @@ class _Work:
 
     gpu: Gpu
     share: bool = False
+    cut: Step | None = None
     disable: list[Slot] = field(default_factory=list)
     enable: list[tuple[str, str]] = field(default_factory=list)
 
@@ -61,6 +73,8 @@ class _Work:
             yield Step(SHARE, gpu.node, gpu.name)
         for slot in sorted(self.disable, key=lambda slot: (slot.address, slot.name)):
             yield Step(DISABLE, gpu.node, gpu.name, slot.name, before=slot.profile or slot.wanted)
+        if self.cut:
+            yield self.cut
         for name, type_name in sorted(self.enable):
             yield Step(ENABLE, gpu.node, gpu.name, name, after=type_name)
 
@@ -107,7 +121,7 @@ def plan_devices(fleet: Fleet, wishes: Sequence[Wish], policy: Policy) -> Plan:
     if held:
         raise DeviceInUse(held, "change vGPUs")
     for job in work.values():
-        _check(job)
+        _check(job, policy)
     by_gpu = {gpu.name: number for number, gpu in enumerate(fleet.gpus)}
     steps = [step for name in sorted(work, key=by_gpu.__getitem__) for step in work[name].steps()]
     return Plan(tuple(steps), waiting=tuple(waiting), drifted=tuple(drifted), fleet=fleet)
@@ -191,7 +205,7 @@ def _add_unasked(work: dict[str, _Work], named: set[str], held: list[Slot]) -> N
                 (held if slot.holders else job.disable).append(slot)
 
 
-def _check(job: _Work) -> None:
+def _check(job: _Work, policy: Policy) -> None:
     """Whether the GPU takes what is to be enabled: what the webhook would refuse, and what it would not."""
     if not job.enable:
         return
@@ -204,10 +218,12 @@ def _check(job: _Work) -> None:
         if not slot.empty and slot.name not in going and slot.name not in taking
     ]
     _check_boards(gpu, job.enable)
-    if gpu.mode != MIG:
+    if gpu.mode == MIG:
+        _cut_if_needed(job, staying, policy)
+    else:
         _check_sizes(gpu, staying, job.enable)
         _check_counts(gpu, staying, job.enable)
-    if not going and not job.share:
+    if not job.cut and not going and not job.share:
         _check_offers(gpu, staying, job.enable)
 
 
@@ -218,6 +234,47 @@ def _check_boards(gpu: Gpu, enable: list[tuple[str, str]]) -> None:
                 f"vGPU {name} cannot be {type_name}: GPU {gpu.name} is of board {listing(gpu.boards)}.",
                 hint="Choose a profile of that board.",
             )
+
+
+def _cut_if_needed(job: _Work, staying: list[tuple[str, str]], policy: Policy) -> None:
+    """MIG profiles need instances: those there are, or new ones on a GPU that is left without vGPUs."""
+    gpu = job.gpu
+    needed: Counter[Size] = Counter()
+    for name, type_name in (*staying, *job.enable):
+        parsed = parse_or_none(type_name)
+        size = size_of(parsed) if parsed else None
+        if size is None:
+            raise NotPossible(f"vGPU {name} cannot be {type_name}: GPU {gpu.name} is in MIG mode.")
+        needed[size] += 1
+    has = instances_of(gpu)
+    geometry = geometry_of(gpu.boards[0]) if len(gpu.boards) == 1 else None
+    if needed <= has or (geometry is None and gpu.sharing):
+        return
+    cut = has | needed
+    if geometry and not geometry.fits(cut) and policy.reprofile:
+        cut = needed
+    if geometry is None or not geometry.fits(cut):
+        why = geometry.why_not(cut) if geometry else "its board is not known"
+        raise NotPossible(f"GPU {gpu.name} cannot be cut into {described(cut)}: {why}.", hint=_reprofile_hint(has))
+    if staying:
+        named = listing(f"{name} ({type_name})" for name, type_name in staying)
+        raise NotPossible(
+            f"GPU {gpu.name} has {described(has)} and needs {described(needed)}, which changes only while it has no"
+            f" vGPUs, but it has {named}.",
+            hint="Name these vGPUs with state disabled, or choose another GPU.",
+        )
+    if not policy.enable_mig:
+        relayout = ", relayout: true" if has else ""
+        raise NotPossible(
+            f"GPU {gpu.name} has {described(has)} and needs {described(needed)}.",
+            hint=f"Set enable_mig: true, or first use vgpu.fleet.harvester_mig with gpus: [{gpu.name}]{relayout} and"
+            f" instances: {described(cut)}.",
+        )
+    job.cut = partitioning(gpu, {size: cut[size] for size in geometry.sizes})
+
+
+def _reprofile_hint(has: Counter[Size]) -> str:
+    return f"It has {described(has)}; with reprofile: true unused ones may be removed." if has else ""
 
 
 def _check_sizes(gpu: Gpu, staying: list[tuple[str, str]], enable: list[tuple[str, str]]) -> None:

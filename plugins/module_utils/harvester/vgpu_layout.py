@@ -113,6 +113,7 @@ def request_from(params: Mapping[str, Any]) -> Request:
         exclusive=params["exclusive"],
         reprofile=params["reprofile"],
         enable_sriov=params["enable_sriov"],
+        enable_mig=params["enable_mig"],
         placement=params["placement"],
     )
     if params["devices"] is not None or params["name"]:

@@ -124,7 +124,7 @@ def test_starts_and_slices_are_those_of_the_driver(board: str) -> None:
         assert (size.compute, found.memory_of(size), list(found.starts(size))) == (compute, memory, list(starts)), name
 
 
-@pytest.mark.parametrize("board", ["A30", "A100", "H100"])
+@pytest.mark.parametrize("board", lab.GEOMETRIES)
 def test_the_largest_first_is_an_order_in_which_the_driver_places_every_cut_that_fits(board: str) -> None:
     found = geometry(board)
     profiles = {profile.name: profile for profile in lab.GEOMETRIES[board].profiles}

@@ -106,8 +106,9 @@ class Fleet:
 
     def ask(self):
         options = dict.fromkeys(("devices", "name", "state", "layout", "nodes", "gpus"))
-        policy = {"exclusive": False, "reprofile": False, "enable_sriov": False, "placement": "consolidate"}
-        params = {**options, **policy, "profile": PROFILE, "count": FUNCTIONS, "per": "gpu"}
+        policy = dict.fromkeys(("exclusive", "reprofile", "enable_sriov", "enable_mig"), False)
+        asked = {"profile": PROFILE, "count": FUNCTIONS, "per": "gpu", "placement": "consolidate"}
+        params = {**options, **policy, **asked}
         request = vgpu_layout.request_from(params)
         cluster = Cluster.connect({"host": self.server.url, "api_key": "any"})
         plan = request.plan(cluster.safe_fleet)
