@@ -42,18 +42,11 @@ MOST_OVERHEAD = 1.3
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     folder = tmp_path_factory.mktemp("bench")
-    scenario = folder / "thousand.yaml"
-    gpus = [{"address": f"0000:{bus:02x}:00.0", "board": "L40S", "sriov": True} for bus in (0x17, 0xAE)]
-    nodes = [{"name": f"gpu-{number:02}", "gpus": gpus} for number in range(NODES)]
-    scenario.write_text(yaml.safe_dump({"nodes": nodes}))
-    with pytest.MonkeyPatch.context() as patched:
-        # A thousand functions are a lot to begin with.
-        patched.setattr(up, "START_TIMEOUT", 900.0)
-        run = up.start(folder / "lab", scenario=str(scenario), speed=SPEED, without=["kubevirt", "vsphere"])
-        lab = Lab(run)
-        wait_for_functions(lab)
-        yield lab
-        up.stop(run)
+    run = up.start(folder / "lab", scenario="fleet", nodes=NODES, speed=SPEED, without=["kubevirt", "vsphere"])
+    lab = Lab(run)
+    wait_for_functions(lab)
+    yield lab
+    up.stop(run)
 
 
 def wait_for_functions(lab: Lab) -> None:

@@ -1,17 +1,16 @@
-"""Every example in the documentation of the modules, run as a new user would."""
+"""The examples of modules that work on GPUs and vGPUs, run one after the other as a new user would.
+
+Those of the other modules are run by the tests of these.
+"""
 
 from __future__ import annotations
 
-import ast
 from pathlib import Path
-from typing import Any
-
-import yaml
 
 from tests.integration.labs import Lab
+from tests.integration.modules.examples import examples
 from tests.integration.modules.playbooks import Playbooks
 
-PLUGINS = Path(__file__).parents[3] / "plugins"
 CONFIGURATION = """
 version: v1
 vgpu-configs:
@@ -21,20 +20,13 @@ vgpu-configs:
 """
 
 
-def examples(file: str) -> list[dict[str, Any]]:
-    for statement in ast.parse((PLUGINS / file).read_text()).body:
-        if isinstance(statement, ast.Assign) and getattr(statement.targets[0], "id", "") == "EXAMPLES":
-            return list(yaml.safe_load(ast.literal_eval(statement.value)))
-    raise AssertionError(f"{file} has no examples")
-
-
 def test_every_example_runs(lab_vfio: Lab, playbooks: Playbooks, tmp_path: Path) -> None:
     (tmp_path / "vgpu-config.yaml").write_text(CONFIGURATION)
     tasks = [
-        *examples("modules/harvester_vgpu.py"),
-        *examples("filter/vgpu_device_manager.py"),
-        *examples("modules/harvester_sriov_gpu.py"),
-        *examples("modules/harvester_gpu_info.py"),
+        *examples("harvester_vgpu"),
+        *examples("vgpu_device_manager", "filter"),
+        *examples("harvester_sriov_gpu"),
+        *examples("harvester_gpu_info"),
     ]
     results = playbooks.run(tasks)
     assert not [result.message for result in results if result.failed]

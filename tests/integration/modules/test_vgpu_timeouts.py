@@ -15,7 +15,7 @@ Q4 = "NVIDIA A2-4Q"
 def test_a_driver_that_does_not_build_and_a_placeholder_are_named(lab: Lab, playbooks: Playbooks) -> None:
     lab.control.fault("driver-missing", on=True, node="gpu-a")
     lab.control.fault("httpendpoint", on=True)
-    late = playbooks.task(SRIOV, gpus=[GPU_A], wait_timeout=4)
+    late = playbooks.task(SRIOV, gpus=[GPU_A], wait_timeout=2)
     assert late.code == "timeout"
     assert late.changed
     assert f"GPU {GPU_A} on node gpu-a: it has no virtual functions" in late.message
@@ -36,28 +36,25 @@ def test_addons_that_are_off_are_named(lab_vfio: Lab, playbooks: Playbooks) -> N
     lab = lab_vfio
     lab.write(f"{paths.ADDONS}/nvidia-driver-toolkit", {"spec": {"enabled": False}})
     lab.until(lambda: not [pod for pod in lab.items(paths.HARVESTER_PODS) if "nvidia" in pod["metadata"]["name"]])
-    late = playbooks.task(SRIOV, gpus=[GPU_A], wait_timeout=3)
+    late = playbooks.task(SRIOV, gpus=[GPU_A], wait_timeout=2)
     assert "The addon nvidia-driver-toolkit is not enabled" in late.message
     assert "no NVIDIA driver pod on node gpu-a" in late.message
 
 
-def test_a_lost_label_and_a_process_that_is_down_are_named(lab_vfio: Lab, playbooks: Playbooks) -> None:
-    lab = lab_vfio.begin(version="1.8", arranged=beginnings.gpu_a_on)
+def test_a_lost_label_and_a_process_that_is_down_are_named(lab: Lab, playbooks: Playbooks) -> None:
+    lab.begin(version=lab.version, arranged=beginnings.gpu_a_on)
     lab.write(f"{paths.VGPUS}/{A5}", {"metadata": {"labels": {"nodename": None}}})
     lab.control.fault("process-down", on=True, node="gpu-a")
-    late = playbooks.task(VGPU, name=A4, profile=Q4, wait_timeout=3)
+    late = playbooks.task(VGPU, name=A4, profile=Q4, wait_timeout=2)
     assert late.code == "timeout"
     assert f"vGPU {A4} on node gpu-a: it is not configured as {Q4}" in late.message
     assert f"{A5} has lost its label nodename=gpu-a" in late.message
     assert late.changed
 
 
-def test_a_vm_with_a_broken_note_is_named_as_what_takes_all_controllers_down(
-    lab_vfio: Lab, playbooks: Playbooks
-) -> None:
-    lab = lab_vfio
+def test_a_vm_with_a_broken_note_is_named_as_what_takes_all_controllers_down(lab: Lab, playbooks: Playbooks) -> None:
     machine(lab, "broken", note="{not json")
-    late = playbooks.task(SRIOV, gpus=[GPU_B], wait_timeout=3)
+    late = playbooks.task(SRIOV, gpus=[GPU_B], wait_timeout=2)
     assert "VM default/broken is not JSON" in late.message
     lab.api.delete(f"{VMS}/broken")
     lab.mark()
