@@ -5,14 +5,21 @@ from __future__ import annotations
 import datetime as dt
 from typing import Any
 
+import pytest
+
 from tests.integration.api import Json
-from tests.integration.labs import Lab
+from tests.integration.labs import Arrangement, Lab
 from tests.integration.modules.playbooks import Result
 
 GPU_A, GPU_B = "gpu-a-000008000", "gpu-b-000008000"
 A4, A5, A6, A7 = (f"gpu-a-00000800{function}" for function in "4567")
 VMS = "/apis/kubevirt.io/v1/namespaces/default/virtualmachines"
 NOTE = "harvesterhci.io/deviceAllocationDetails"
+
+
+def arranged(how: Arrangement | None = None, *, scenario: str = "default") -> pytest.MarkDecorator:
+    """What a test's lab begins with. Tests that follow each other and change nothing share it."""
+    return pytest.mark.arranged.with_args(how, scenario)
 
 
 def gpus_on(lab: Lab) -> None:

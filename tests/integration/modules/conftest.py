@@ -31,22 +31,32 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
         up.stop(run)
 
 
-@pytest.fixture
-def lab(running: Lab, era: str) -> Lab:
-    """Two nodes with one A2 each, nothing enabled; the test runs once per era."""
-    return running.begin(version=VERSIONS[era])
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "arranged(how, scenario): what a test's lab begins with")
+
+
+def _begin(lab: Lab, version: str, request: pytest.FixtureRequest) -> Lab:
+    marker = request.node.get_closest_marker("arranged")
+    how, scenario = marker.args if marker else (None, "default")
+    return lab.begin(version=version, arranged=how, scenario=scenario)
 
 
 @pytest.fixture
-def lab_vfio(running: Lab) -> Lab:
+def lab(running: Lab, era: str, request: pytest.FixtureRequest) -> Lab:
+    """Two nodes with one A2 each, nothing enabled, unless the test is `arranged`; it runs once per era."""
+    return _begin(running, VERSIONS[era], request)
+
+
+@pytest.fixture
+def lab_vfio(running: Lab, request: pytest.FixtureRequest) -> Lab:
     """The same, only from 1.8 on."""
-    return running.begin(version="1.8")
+    return _begin(running, "1.8", request)
 
 
 @pytest.fixture
-def lab_mdev(running: Lab) -> Lab:
+def lab_mdev(running: Lab, request: pytest.FixtureRequest) -> Lab:
     """The same, only up to 1.7."""
-    return running.begin(version="1.7")
+    return _begin(running, "1.7", request)
 
 
 @pytest.fixture

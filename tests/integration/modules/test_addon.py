@@ -10,7 +10,7 @@ from lab.control import Control
 from tests.integration.api import ADDONS, HARVESTER_PODS, SRIOV_GPUS, Json
 from tests.integration.labs import Lab
 from tests.integration.modules import beginnings
-from tests.integration.modules.beginnings import A4, dry_runs, machine, writes
+from tests.integration.modules.beginnings import A4, arranged, dry_runs, machine, writes
 from tests.integration.modules.examples import examples
 from tests.integration.modules.playbooks import Playbooks, predicting
 
@@ -38,8 +38,9 @@ def driver_pods_ready(lab: Lab) -> dict[str, bool]:
     }
 
 
+@arranged(scenario="bare")
 def test_the_examples_take_a_fresh_cluster_to_a_driver_on_every_gpu_node(lab_vfio: Lab, playbooks: Playbooks) -> None:
-    lab = lab_vfio.begin(scenario="bare")
+    lab = lab_vfio
     found, built, moved, off = playbooks.run(examples(MODULE))
     assert all(result.changed and not result.failed for result in (found, built, moved, off)), off["output"]
     assert lab.items(SRIOV_GPUS)
@@ -104,8 +105,9 @@ def test_an_operation_in_progress_is_waited_for(lab_vfio: Lab, playbooks: Playbo
     assert {"theirs": 1, "ours": 2}.items() <= values(lab, CONTROLLER).items()
 
 
+@arranged(scenario="bare")
 def test_the_placeholder_is_refused_before_anything_is_written(lab_vfio: Lab, playbooks: Playbooks) -> None:
-    lab = lab_vfio.begin(scenario="bare")
+    lab = lab_vfio
     untouched, given, bad = playbooks.tasks(
         (MODULE, {"name": DRIVER}),
         (MODULE, {"name": DRIVER, "driver_location": "http://HTTPENDPOINT/driver.run"}),
@@ -117,16 +119,17 @@ def test_the_placeholder_is_refused_before_anything_is_written(lab_vfio: Lab, pl
     assert writes(lab) == dry_runs(lab) == []
 
 
+@arranged(scenario="bare")
 def test_an_addon_that_is_off_takes_values_and_stays_off(lab_vfio: Lab, playbooks: Playbooks) -> None:
-    lab = lab_vfio.begin(scenario="bare")
+    lab = lab_vfio
     done = playbooks.task(MODULE, name=DRIVER, state="disabled", driver_location=URL, wait_timeout=20)
     assert done.changed
     assert (done["addon"]["enabled"], done["addon"]["status"]) == (False, "")
     assert values(lab, DRIVER)["driverLocation"] == URL
 
 
+@arranged(scenario="bare")
 def test_a_driver_without_gpus_to_run_on_draws_a_warning(lab_vfio: Lab, playbooks: Playbooks) -> None:
-    lab_vfio.begin(scenario="bare")
     done = playbooks.task(MODULE, name=DRIVER, driver_location=URL)
     assert done.changed
     assert f"before the addon {CONTROLLER} is enabled" in done["warnings"][0]
@@ -155,8 +158,8 @@ def test_a_driver_that_does_not_build_is_named_with_its_node(lab_vfio: Lab, play
     assert "gpu-a" not in late.message
 
 
+@arranged(beginnings.two_4q)
 def test_an_addon_that_vms_need_is_not_disabled_and_the_vms_are_named(lab: Lab, playbooks: Playbooks) -> None:
-    lab.begin(version=lab.version, arranged=beginnings.two_4q)
     machine(lab, "render", spec=["any-name"])
     lab.mark()
     driver, controller, predicted = playbooks.tasks(
@@ -170,8 +173,9 @@ def test_an_addon_that_vms_need_is_not_disabled_and_the_vms_are_named(lab: Lab, 
     assert writes(lab) == []
 
 
+@arranged(beginnings.two_4q)
 def test_harvesters_own_way_to_skip_that_check_is_respected(lab_vfio: Lab, playbooks: Playbooks) -> None:
-    lab = lab_vfio.begin(arranged=beginnings.two_4q)
+    lab = lab_vfio
     machine(lab, "render", spec=[A4])
     skip = {"harvesterhci.io/skipNvidiaDriverToolkitAddonWebhookCheck": "true"}
     lab.write(f"{ADDONS}/{DRIVER}", {"metadata": {"annotations": skip}})

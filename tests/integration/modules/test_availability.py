@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from tests.integration.api import NODES, VMIS, VMS, Json
 from tests.integration.labs import Lab
 from tests.integration.modules import beginnings
-from tests.integration.modules.beginnings import A4, A5, GPU_A, GPU_B, writes
+from tests.integration.modules.beginnings import A4, A5, GPU_A, GPU_B, arranged, writes
 from tests.integration.modules.examples import examples
 from tests.integration.modules.playbooks import Playbooks, Result
 
@@ -24,11 +22,6 @@ def four_vgpus(lab: Lab) -> None:
     """Two 4Q on the first node, one 4Q and one 4A on the second."""
     lab.enable_gpus(GPU_A, GPU_B)
     lab.enable_vgpus({A4: FOUR_Q, A5: FOUR_Q, B4: FOUR_Q, B5: FOUR_A})
-
-
-@pytest.fixture
-def split(lab: Lab) -> Lab:
-    return lab.begin(version=lab.version, arranged=four_vgpus)
 
 
 def vm(lab: Lab, name: str, *devices: str, node: str | None = None, count: int = 1, **labels: str) -> None:
@@ -64,8 +57,8 @@ def pool(machines: int, count: int = 1, **more: Any) -> dict[str, Any]:
     return {"name": "pool", "machines": machines, "vgpus": vgpus, **more}
 
 
-def test_what_runs_uses_what_is_stopped_claims_and_the_rest_is_free(split: Lab, playbooks: Playbooks) -> None:
-    lab = split
+@arranged(four_vgpus)
+def test_what_runs_uses_what_is_stopped_claims_and_the_rest_is_free(lab: Lab, playbooks: Playbooks) -> None:
     vm(lab, "runs", B4, node="gpu-b")
     vm(lab, "stopped", A4)
     lab.mark()
@@ -94,8 +87,8 @@ def test_what_runs_uses_what_is_stopped_claims_and_the_rest_is_free(split: Lab, 
     assert len(lab.audit(writes_only=False)) <= 8
 
 
+@arranged(beginnings.four_4q)
 def test_the_examples_run(lab: Lab, playbooks: Playbooks) -> None:
-    lab.begin(version=lab.version, arranged=beginnings.four_4q)
     here = [task for task in examples(MODULE) if "vsphere" not in str(task)]
     known, shown, fits, together = playbooks.run(here)
     assert [one["profile"] for one in known["profiles"]] == [FOUR_Q]
@@ -106,7 +99,8 @@ def test_the_examples_run(lab: Lab, playbooks: Playbooks) -> None:
     assert writes(lab) == []
 
 
-def test_machines_are_placed_each_on_one_node(split: Lab, playbooks: Playbooks) -> None:
+@arranged(four_vgpus)
+def test_machines_are_placed_each_on_one_node(lab_vfio: Lab, playbooks: Playbooks) -> None:
     three, pairs, triple = playbooks.tasks(
         (MODULE, {"demand": [pool(3)]}),
         (MODULE, {"demand": [pool(2, count=2)]}),
@@ -123,8 +117,8 @@ def test_machines_are_placed_each_on_one_node(split: Lab, playbooks: Playbooks) 
     assert set(three) == set(triple)
 
 
-def test_an_owners_vms_are_not_counted_twice_and_a_surge_is(split: Lab, playbooks: Playbooks) -> None:
-    lab = split
+@arranged(four_vgpus)
+def test_an_owners_vms_are_not_counted_twice_and_a_surge_is(lab: Lab, playbooks: Playbooks) -> None:
     vm(lab, "one", A4, node="gpu-a", pool="gpu")
     vm(lab, "two", A5, pool="gpu")
     strange, owned, surging = playbooks.tasks(
@@ -139,10 +133,11 @@ def test_an_owners_vms_are_not_counted_twice_and_a_surge_is(split: Lab, playbook
     assert "surge 1 included" in surging.message
 
 
+@arranged(four_vgpus)
 def test_nodes_out_of_service_do_not_count_and_their_return_is_offered_as_help(
-    split: Lab, playbooks: Playbooks
+    lab_vfio: Lab, playbooks: Playbooks
 ) -> None:
-    lab = split
+    lab = lab_vfio
     lab.write(f"{NODES}/gpu-b", {"spec": {"unschedulable": True}})
     result = playbooks.task(MODULE, demand=[pool(3)], require=False)
     assert result["nodes"] == [
@@ -159,7 +154,8 @@ def test_nodes_out_of_service_do_not_count_and_their_return_is_offered_as_help(
     assert "Bring back node gpu-b." in refused.message
 
 
-def test_a_selection_of_nodes_and_bad_input(split: Lab, playbooks: Playbooks) -> None:
+@arranged(four_vgpus)
+def test_a_selection_of_nodes_and_bad_input(lab_vfio: Lab, playbooks: Playbooks) -> None:
     one, nowhere, unknown, selector, negative = playbooks.tasks(
         (MODULE, {"nodes": ["*-a"]}),
         (MODULE, {"nodes": ["elsewhere"]}),
@@ -176,8 +172,8 @@ def test_a_selection_of_nodes_and_bad_input(split: Lab, playbooks: Playbooks) ->
     assert negative.code == "invalid_demand"
 
 
-def test_a_count_that_the_node_does_not_advertise_is_drift_and_not_free(split: Lab, playbooks: Playbooks) -> None:
-    lab = split
+@arranged(four_vgpus)
+def test_a_count_that_the_node_does_not_advertise_is_drift_and_not_free(lab: Lab, playbooks: Playbooks) -> None:
     lab.control.process("gpu-a", "kill")
     lab.until(lambda: not lab.amounts("gpu-a").get("nvidia.com/NVIDIA_A2-4Q"))
     result = playbooks.task(MODULE)
@@ -186,15 +182,15 @@ def test_a_count_that_the_node_does_not_advertise_is_drift_and_not_free(split: L
     assert "Node gpu-a advertises 0 x NVIDIA A2-4Q and has 2 configured." in result["warnings"]
 
 
+@arranged(scenario="bare")
 def test_a_cluster_without_the_addon_says_so(lab_vfio: Lab, playbooks: Playbooks) -> None:
-    lab_vfio.begin(scenario="bare")
     result = playbooks.task(MODULE)
     assert result.code == "addon_missing"
     assert "pcidevices-controller" in result.message
 
 
+@arranged(beginnings.gpu_a_on)
 def test_what_could_be_made_is_told_where_nothing_is_there_yet(lab: Lab, playbooks: Playbooks) -> None:
-    lab.begin(version=lab.version, arranged=beginnings.gpu_a_on)
     result = playbooks.task(MODULE, demand=[pool(5)], require=False)
     assert profile(result)["creatable"] == 4
     assert not profile(result)["allocatable"]

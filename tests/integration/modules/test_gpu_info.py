@@ -5,14 +5,14 @@ from __future__ import annotations
 from tests.integration import api as paths
 from tests.integration.labs import Lab
 from tests.integration.modules import beginnings
-from tests.integration.modules.beginnings import A4, A5, GPU_A, machine, writes
+from tests.integration.modules.beginnings import A4, A5, GPU_A, arranged, machine, writes
 from tests.integration.modules.playbooks import Playbooks
 
 MODULE = "harvester_gpu_info"
 
 
+@arranged(beginnings.two_4q)
 def test_the_whole_fleet_in_few_requests(lab: Lab, playbooks: Playbooks) -> None:
-    lab.begin(version=lab.version, arranged=beginnings.two_4q)
     machine(lab, "render", spec=[A5])
     lab.mark()
     info = playbooks.task(MODULE)
@@ -39,8 +39,8 @@ def test_the_whole_fleet_in_few_requests(lab: Lab, playbooks: Playbooks) -> None
     assert info["findings"] == []
 
 
-def test_filters_narrow_the_fleet(lab: Lab, playbooks: Playbooks) -> None:
-    lab.begin(version=lab.version, arranged=beginnings.two_4q)
+@arranged(beginnings.two_4q)
+def test_filters_narrow_the_fleet(lab_vfio: Lab, playbooks: Playbooks) -> None:
     by_node, by_gpu, by_profile, nothing, unknown = playbooks.tasks(
         (MODULE, {"nodes": ["*-b"]}),
         (MODULE, {"gpus": [GPU_A]}),
@@ -58,8 +58,8 @@ def test_filters_narrow_the_fleet(lab: Lab, playbooks: Playbooks) -> None:
     assert "A2-4Q" in unknown.message
 
 
+@arranged(beginnings.two_4q)
 def test_disagreements_are_found(lab: Lab, playbooks: Playbooks) -> None:
-    lab.begin(version=lab.version, arranged=beginnings.two_4q)
     lab.write(f"{paths.VGPUS}/{A4}", {"spec": {"vGPUTypeName": "NVIDIA A2-4C"}})
     lab.write(f"{paths.VGPUS}/{A5}", {"metadata": {"labels": {"nodename": None}}})
     info = playbooks.task(MODULE)
@@ -70,8 +70,8 @@ def test_disagreements_are_found(lab: Lab, playbooks: Playbooks) -> None:
     assert info["vgpus"][0]["drifted"]
 
 
-def test_without_the_addon_the_error_says_so(lab: Lab, playbooks: Playbooks) -> None:
-    lab.begin(version=lab.version, scenario="bare")
+@arranged(scenario="bare")
+def test_without_the_addon_the_error_says_so(lab_vfio: Lab, playbooks: Playbooks) -> None:
     missing = playbooks.task(MODULE)
     assert missing.code == "addon_missing"
     assert "pcidevices-controller" in missing.message

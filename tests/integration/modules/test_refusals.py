@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.integration import api as paths
 from tests.integration.labs import Lab
 from tests.integration.modules import beginnings
-from tests.integration.modules.beginnings import A4, A5, A6, GPU_A, machine
+from tests.integration.modules.beginnings import A4, A5, A6, GPU_A, arranged, machine
 from tests.integration.modules.meddling import meddling
 from tests.integration.modules.playbooks import Playbooks, predicting
 
@@ -22,8 +22,8 @@ def refusals(lab: Lab) -> list[tuple[str, str, int]]:
     ]
 
 
+@arranged(beginnings.two_4q)
 def test_a_device_that_a_vm_got_meanwhile_is_not_disabled(lab: Lab, playbooks: Playbooks) -> None:
-    lab.begin(version=lab.version, arranged=beginnings.two_4q)
     with meddling(lab, lambda: machine(lab, "render", noted=[A4])) as connection:
         refused = playbooks.task(VGPU, name=A4, state="disabled", **connection)
     assert refused.code == "refused"
@@ -45,10 +45,10 @@ def test_a_device_that_a_vm_got_meanwhile_is_not_disabled(lab: Lab, playbooks: P
     assert lab.gpu(GPU_A)["spec"]["enabled"]
 
 
+@arranged(beginnings.gpu_a_on)
 def test_a_profile_that_is_not_offered_any_more_is_said_and_check_mode_asks_the_cluster(
     lab: Lab, playbooks: Playbooks
 ) -> None:
-    lab.begin(version=lab.version, arranged=beginnings.gpu_a_on)
 
     def another_size() -> None:
         lab.enable_vgpus({A6: Q8})
@@ -63,8 +63,9 @@ def test_a_profile_that_is_not_offered_any_more_is_said_and_check_mode_asks_the_
     assert refusals(lab) == [("patch", A4, 500)]
 
 
+@arranged(beginnings.two_4q)
 def test_an_addon_that_a_vm_came_to_need_meanwhile_is_not_disabled(lab_vfio: Lab, playbooks: Playbooks) -> None:
-    lab = lab_vfio.begin(version="1.8", arranged=beginnings.two_4q)
+    lab = lab_vfio
     with meddling(lab, lambda: machine(lab, "render", spec=[A4])) as connection:
         refused = playbooks.task(ADDON, name="nvidia-driver-toolkit", state="disabled", **connection)
     assert refused.code == "addon_in_use"

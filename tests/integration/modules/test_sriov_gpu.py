@@ -5,7 +5,19 @@ from __future__ import annotations
 from tests.integration import api as paths
 from tests.integration.labs import Lab
 from tests.integration.modules import beginnings
-from tests.integration.modules.beginnings import A4, A5, GPU_A, GPU_B, VMS, dry_runs, machine, patched, requests, writes
+from tests.integration.modules.beginnings import (
+    A4,
+    A5,
+    GPU_A,
+    GPU_B,
+    VMS,
+    arranged,
+    dry_runs,
+    machine,
+    patched,
+    requests,
+    writes,
+)
 from tests.integration.modules.playbooks import Playbooks, predicting
 
 MODULE = "harvester_sriov_gpu"
@@ -33,8 +45,8 @@ def test_enabling_ends_when_every_function_offers_types_and_a_second_run_writes_
     assert writes(lab, again) == dry_runs(lab, again) == []
 
 
+@arranged(beginnings.gpus_on)
 def test_disabling_removes_the_vgpu_devices(lab: Lab, playbooks: Playbooks) -> None:
-    lab.begin(version=lab.version, arranged=beginnings.gpus_on)
     ask = {"gpus": ["gpu-*"], "state": "disabled"}
     predicted, done, again = playbooks.tasks(predicting(MODULE, ask), (MODULE, ask), (MODULE, ask))
     assert writes(lab, predicted) == []
@@ -51,10 +63,10 @@ def test_disabling_removes_the_vgpu_devices(lab: Lab, playbooks: Playbooks) -> N
     assert writes(lab, again) == []
 
 
+@arranged(beginnings.two_4q)
 def test_a_gpu_with_enabled_vgpus_is_not_disabled_unless_they_may_be_disabled_first(
     lab: Lab, playbooks: Playbooks
 ) -> None:
-    lab.begin(version=lab.version, arranged=beginnings.two_4q)
     ask = {"gpus": [GPU_A], "state": "disabled"}
     allowed = {**ask, "disable_vgpus": True}
     refused, predicted, done = playbooks.tasks((MODULE, ask), predicting(MODULE, allowed), (MODULE, allowed))
@@ -76,8 +88,8 @@ def test_a_gpu_with_enabled_vgpus_is_not_disabled_unless_they_may_be_disabled_fi
     lab.until(lambda: not any(lab.amounts("gpu-a").values()))
 
 
+@arranged(beginnings.two_4q)
 def test_a_gpu_is_never_disabled_while_a_vm_refers_to_one_of_its_vgpus(lab: Lab, playbooks: Playbooks) -> None:
-    lab.begin(version=lab.version, arranged=beginnings.two_4q)
     for how in ("spec", "noted"):
         machine(lab, "render", **{how: [A5]})
         lab.mark()
@@ -90,7 +102,8 @@ def test_a_gpu_is_never_disabled_while_a_vm_refers_to_one_of_its_vgpus(lab: Lab,
         lab.api.delete(f"{VMS}/render")
 
 
-def test_what_nothing_matches_is_an_error_that_lists_what_exists(lab: Lab, playbooks: Playbooks) -> None:
+def test_what_nothing_matches_is_an_error_that_lists_what_exists(lab_vfio: Lab, playbooks: Playbooks) -> None:
+    lab = lab_vfio
     by_node, by_gpu, neither = playbooks.tasks(
         (MODULE, {"nodes": ["gpu-x"]}), (MODULE, {"gpus": ["gpu-a-0000080*5"]}), (MODULE, {})
     )

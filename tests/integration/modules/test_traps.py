@@ -10,7 +10,7 @@ from lab.control import Control
 from tests.integration import api as paths
 from tests.integration.labs import Lab
 from tests.integration.modules import beginnings
-from tests.integration.modules.beginnings import A4, A5, GPU_A, patched
+from tests.integration.modules.beginnings import A4, A5, GPU_A, arranged, patched
 from tests.integration.modules.playbooks import Playbooks
 
 MODULE = "harvester_vgpu"
@@ -51,9 +51,10 @@ def step_until(lab: Lab, condition: str, name: str) -> None:
     raise AssertionError(f"{name} never had {condition}")
 
 
+@arranged(beginnings.gpu_a_on)
 def test_2_a_vgpu_is_not_disabled_before_the_name_of_its_type_is_there(lab_mdev: Lab, playbooks: Playbooks) -> None:
     """Up to 1.7, a disable between status and name never reaches the device plugin: the node goes on counting it."""
-    lab = lab_mdev.begin(version="1.7", arranged=beginnings.gpu_a_on)
+    lab = lab_mdev
     lab.run_clock(0)
     lab.write(f"{paths.VGPUS}/{A4}", {"spec": {"enabled": True, "vGPUTypeName": Q4}})
     step_until(lab, "vGPUStatus", A4)
@@ -65,9 +66,10 @@ def test_2_a_vgpu_is_not_disabled_before_the_name_of_its_type_is_there(lab_mdev:
     lab.until(lambda: lab.amounts("gpu-a").get(Q4_RESOURCE) == 0)
 
 
+@arranged(beginnings.gpu_a_on)
 def test_6_a_vgpu_is_not_enabled_again_while_its_claim_is_on_the_way_out(lab_vfio: Lab, playbooks: Playbooks) -> None:
     """From 1.8 on, the claim that goes is taken for the new one, and the node then counts nothing."""
-    lab = lab_vfio.begin(version="1.8", arranged=beginnings.gpu_a_on)
+    lab = lab_vfio
     lab.enable_vgpus({A4: Q4})
     lab.run_clock(0)
     lab.write(f"{paths.VGPUS}/{A4}", {"spec": {"enabled": False}})
@@ -86,11 +88,12 @@ def test_6_a_vgpu_is_not_enabled_again_while_its_claim_is_on_the_way_out(lab_vfi
     assert lab.claim(A4) is not None
 
 
+@arranged(beginnings.two_4q)
 def test_1_a_claim_that_outlived_its_vgpu_is_found_and_a_vgpu_that_got_it_is_mended(
     lab_vfio: Lab, playbooks: Playbooks
 ) -> None:
     """From 1.8 on, switching a GPU off under its vGPUs leaves claims behind, which the next vGPUs are handed out as."""
-    lab = lab_vfio.begin(version="1.8", arranged=beginnings.two_4q)
+    lab = lab_vfio
     lab.disable_gpus(GPU_A)
     lab.enable_gpus(GPU_A)
     lab.write(f"{paths.VGPUS}/{A4}", {"spec": {"enabled": True, "vGPUTypeName": C4}})

@@ -5,15 +5,15 @@ from __future__ import annotations
 from tests.integration import api as paths
 from tests.integration.labs import Lab
 from tests.integration.modules import beginnings
-from tests.integration.modules.beginnings import A4, A5, A6, A7, VMS, dry_runs, machine, patched, writes
+from tests.integration.modules.beginnings import A4, A5, A6, A7, VMS, arranged, dry_runs, machine, patched, writes
 from tests.integration.modules.playbooks import Playbooks, predicting
 
 MODULE = "harvester_vgpu"
 Q4, C4, Q8 = "NVIDIA A2-4Q", "NVIDIA A2-4C", "NVIDIA A2-8Q"
 
 
+@arranged(beginnings.two_4q)
 def test_devices_get_their_profiles_and_lose_them(lab: Lab, playbooks: Playbooks) -> None:
-    lab.begin(version=lab.version, arranged=beginnings.two_4q)
     asked = {"devices": [{"name": A6, "profile": "a2-4c"}, {"name": A5, "state": "disabled"}, {"name": A4}]}
     predicted, done, again = playbooks.tasks(predicting(MODULE, asked), (MODULE, asked), (MODULE, asked))
     assert writes(lab, predicted) == []
@@ -32,10 +32,10 @@ def test_devices_get_their_profiles_and_lose_them(lab: Lab, playbooks: Playbooks
     assert amounts["nvidia.com/NVIDIA_A2-4C"] == 1
 
 
+@arranged(beginnings.two_4q)
 def test_another_profile_is_only_given_by_way_of_disabling_and_only_with_reprofile(
     lab: Lab, playbooks: Playbooks
 ) -> None:
-    lab.begin(version=lab.version, arranged=beginnings.two_4q)
     ask = {"name": A4, "profile": C4}
     refused, done = playbooks.tasks((MODULE, ask), (MODULE, {**ask, "reprofile": True}))
     assert refused.code == "needs_reprofile"
@@ -47,8 +47,8 @@ def test_another_profile_is_only_given_by_way_of_disabling_and_only_with_reprofi
     assert (amounts["nvidia.com/NVIDIA_A2-4C"], amounts["nvidia.com/NVIDIA_A2-4Q"]) == (1, 1)
 
 
+@arranged(beginnings.two_4q)
 def test_a_type_that_was_changed_while_enabled_is_found_and_repaired(lab: Lab, playbooks: Playbooks) -> None:
-    lab.begin(version=lab.version, arranged=beginnings.two_4q)
     lab.write(f"{paths.VGPUS}/{A4}", {"spec": {"vGPUTypeName": C4}})
     lab.mark()
     ask = {"name": A4, "profile": C4}
@@ -61,10 +61,11 @@ def test_a_type_that_was_changed_while_enabled_is_found_and_repaired(lab: Lab, p
     assert (settled["vgpus"][0]["profile"], settled["vgpus"][0]["drifted"]) == (C4, False)
 
 
+@arranged(beginnings.two_4q)
 def test_a_claim_that_advertises_another_type_after_a_reboot_is_found_and_repaired(
     lab_vfio: Lab, playbooks: Playbooks
 ) -> None:
-    lab = lab_vfio.begin(version="1.8", arranged=beginnings.two_4q)
+    lab = lab_vfio
     lab.write(f"{paths.VGPUS}/{A4}", {"spec": {"vGPUTypeName": C4}})
     lab.control.reboot("gpu-a")
     lab.until(lambda: lab.status(A4).get("configureVGPUTypeName") == C4 and lab.status(A4).get("vGPUStatus"))
@@ -85,8 +86,8 @@ def test_a_claim_that_advertises_another_type_after_a_reboot_is_found_and_repair
     assert claim["metadata"]["annotations"][override] == "nvidia.com/NVIDIA_A2-4C"
 
 
+@arranged(beginnings.two_4q)
 def test_a_device_that_a_vm_refers_to_is_neither_disabled_nor_changed(lab: Lab, playbooks: Playbooks) -> None:
-    lab.begin(version=lab.version, arranged=beginnings.two_4q)
     for how in ("spec", "noted"):
         machine(lab, "render", **{how: [A4]})
         lab.mark()
@@ -102,8 +103,9 @@ def test_a_device_that_a_vm_refers_to_is_neither_disabled_nor_changed(lab: Lab, 
         lab.api.delete(f"{VMS}/render")
 
 
-def test_what_the_webhook_would_refuse_is_refused_before_it_is_asked(lab: Lab, playbooks: Playbooks) -> None:
-    lab.begin(version=lab.version, arranged=beginnings.four_4q)
+@arranged(beginnings.four_4q)
+def test_what_the_webhook_would_refuse_is_refused_before_it_is_asked(lab_vfio: Lab, playbooks: Playbooks) -> None:
+    lab = lab_vfio
     no_profile, size, many, unknown, off, twice, board = playbooks.tasks(
         (MODULE, {"name": "gpu-a-000008010"}),
         (MODULE, {"name": "gpu-a-000008010", "profile": Q8}),
@@ -133,8 +135,8 @@ def test_a_device_of_a_gpu_that_is_off_can_be_had_with_enable_sriov(lab: Lab, pl
     assert [(one["name"], one["profile"], one["state"]) for one in done["vgpus"]] == [(device, Q8, "allocatable")]
 
 
+@arranged(beginnings.gpu_a_on)
 def test_a_run_that_was_cut_short_is_finished_by_the_next(lab: Lab, playbooks: Playbooks) -> None:
-    lab.begin(version=lab.version, arranged=beginnings.gpu_a_on)
     devices = [{"name": name, "profile": Q4} for name in (A4, A5, A6, A7)]
     lab.write(f"{paths.VGPUS}/{A4}", {"spec": {"enabled": True, "vGPUTypeName": Q4}})
     lab.mark()

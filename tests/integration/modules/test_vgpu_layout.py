@@ -5,7 +5,19 @@ from __future__ import annotations
 from tests.integration import api as paths
 from tests.integration.labs import Lab
 from tests.integration.modules import beginnings
-from tests.integration.modules.beginnings import A4, A5, A6, A7, GPU_A, GPU_B, dry_runs, machine, patched, writes
+from tests.integration.modules.beginnings import (
+    A4,
+    A5,
+    A6,
+    A7,
+    GPU_A,
+    GPU_B,
+    arranged,
+    dry_runs,
+    machine,
+    patched,
+    writes,
+)
 from tests.integration.modules.playbooks import Playbooks, Result, predicting
 
 MODULE = "harvester_vgpu"
@@ -15,8 +27,8 @@ def brief(result: Result) -> list[tuple[str, str, str]]:
     return [(vgpu["name"], vgpu["profile"], vgpu["state"]) for vgpu in result["vgpus"]]
 
 
+@arranged(beginnings.gpu_a_on)
 def test_numbers_become_allocatable_vgpus_and_a_second_run_writes_nothing(lab: Lab, playbooks: Playbooks) -> None:
-    lab.begin(version=lab.version, arranged=beginnings.gpu_a_on)
     asked = {"profile": "nvidia.com/NVIDIA_A2-4Q", "count": 4, "per": "node", "enable_sriov": True}
     predicted, done, again = playbooks.tasks(predicting(MODULE, asked), (MODULE, asked), (MODULE, asked))
     assert writes(lab, predicted) == []
@@ -42,8 +54,9 @@ def test_numbers_become_allocatable_vgpus_and_a_second_run_writes_nothing(lab: L
     assert on_b == sorted(on_b)
 
 
-def test_what_does_not_fit_is_explained_and_changes_nothing(lab: Lab, playbooks: Playbooks) -> None:
-    lab.begin(version=lab.version, arranged=beginnings.two_4q)
+@arranged(beginnings.two_4q)
+def test_what_does_not_fit_is_explained_and_changes_nothing(lab_vfio: Lab, playbooks: Playbooks) -> None:
+    lab = lab_vfio
     machine(lab, "render", spec=[A5])
     lab.mark()
     off, full, sizes, board, unknown, node, letter, negative, empty = playbooks.tasks(
@@ -72,8 +85,8 @@ def test_what_does_not_fit_is_explained_and_changes_nothing(lab: Lab, playbooks:
     assert writes(lab) == []
 
 
+@arranged(beginnings.four_4q)
 def test_exclusive_disables_what_nobody_asked_for_unless_a_vm_has_it(lab: Lab, playbooks: Playbooks) -> None:
-    lab.begin(version=lab.version, arranged=beginnings.four_4q)
     fewer = {"profile": "A2-4Q", "count": 2, "nodes": ["gpu-a"], "exclusive": True}
     predicted, done = playbooks.tasks(predicting(MODULE, fewer), (MODULE, fewer))
     assert predicted.steps == done.steps
@@ -91,8 +104,8 @@ def test_exclusive_disables_what_nobody_asked_for_unless_a_vm_has_it(lab: Lab, p
     assert writes(lab) == []
 
 
+@arranged(beginnings.four_4q)
 def test_reprofile_makes_room_and_waits_for_what_the_next_step_needs(lab: Lab, playbooks: Playbooks) -> None:
-    lab.begin(version=lab.version, arranged=beginnings.four_4q)
     asked = {"profile": "A2-8Q", "count": 2, "nodes": ["gpu-a"]}
     allowed = {**asked, "reprofile": True}
     refused, predicted, done = playbooks.tasks((MODULE, asked), predicting(MODULE, allowed), (MODULE, allowed))

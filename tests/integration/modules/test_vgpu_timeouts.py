@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.integration import api as paths
 from tests.integration.labs import Lab
 from tests.integration.modules import beginnings
-from tests.integration.modules.beginnings import A4, A5, GPU_A, GPU_B, VMS, machine, patched
+from tests.integration.modules.beginnings import A4, A5, GPU_A, GPU_B, VMS, arranged, machine, patched
 from tests.integration.modules.playbooks import Playbooks
 
 SRIOV, VGPU = "harvester_sriov_gpu", "harvester_vgpu"
@@ -41,8 +41,8 @@ def test_addons_that_are_off_are_named(lab_vfio: Lab, playbooks: Playbooks) -> N
     assert "no NVIDIA driver pod on node gpu-a" in late.message
 
 
+@arranged(beginnings.gpu_a_on)
 def test_a_lost_label_and_a_process_that_is_down_are_named(lab: Lab, playbooks: Playbooks) -> None:
-    lab.begin(version=lab.version, arranged=beginnings.gpu_a_on)
     lab.write(f"{paths.VGPUS}/{A5}", {"metadata": {"labels": {"nodename": None}}})
     lab.control.fault("process-down", on=True, node="gpu-a")
     late = playbooks.task(VGPU, name=A4, profile=Q4, wait_timeout=2)
@@ -61,9 +61,10 @@ def test_a_vm_with_a_broken_note_is_named_as_what_takes_all_controllers_down(lab
     assert not playbooks.task(SRIOV, gpus=[GPU_B], wait_timeout=60).failed
 
 
+@arranged(beginnings.two_4q)
 def test_a_plugin_that_lost_count_is_a_warning(lab_vfio: Lab, playbooks: Playbooks) -> None:
     """From 1.8 on a vGPU that is enabled again may not be counted until the node's pod restarts (facts 3.5)."""
-    lab = lab_vfio.begin(version="1.8", arranged=beginnings.two_4q)
+    lab = lab_vfio
     off, on = playbooks.tasks(
         (VGPU, {"name": A4, "state": "disabled"}), (VGPU, {"name": A4, "profile": Q4, "wait_timeout": 30})
     )

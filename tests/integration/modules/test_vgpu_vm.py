@@ -48,8 +48,14 @@ def _lab(request: pytest.FixtureRequest) -> Lab:
 
 
 @pytest.fixture
-def plays(vms: Lab, tmp_path: Path) -> Playbooks:
-    return Playbooks(tmp_path, vms.env)
+def vms_vfio(request: pytest.FixtureRequest) -> Lab:
+    """The same, for what does not depend on the era."""
+    return _lab(request).begin(version="1.8", arranged=four_vgpus)
+
+
+@pytest.fixture
+def plays(request: pytest.FixtureRequest, tmp_path: Path) -> Playbooks:
+    return Playbooks(tmp_path, _lab(request).env)
 
 
 def make(lab: Lab, name: str, *names: str, run: bool = False, **devices: list[Json]) -> None:
@@ -112,14 +118,14 @@ def got(result: Json) -> list[str | None]:
     return [vgpu["device"] for vgpu in result["vgpus"]]
 
 
-def test_the_page_on_harvester_runs_as_it_is_written(request: pytest.FixtureRequest, tmp_path: Path) -> None:
+def test_the_page_on_harvester_runs_as_it_is_written(request: pytest.FixtureRequest, plays: Playbooks) -> None:
     """From a fresh installation to a VM with a vGPU, and then the question what still fits."""
     lab = _lab(request).begin(version="1.8", scenario="bare")
     make(lab, "trainer", run=True)
     blocks = [yaml.safe_load(block.split("```")[0]) for block in PAGE.read_text().split("```yaml\n")[1:]]
     ((play,), question) = blocks
     defaults = {"group/vgpu.fleet.harvester": {"kubeconfig": str(lab.run.kubeconfig("admin"))}}
-    *_addons, vgpus, vm_, fits = Playbooks(tmp_path, lab.env).run(play["tasks"] + question, module_defaults=defaults)
+    *_addons, vgpus, vm_, fits = plays.run(play["tasks"] + question, module_defaults=defaults)
     assert {vgpu["state"] for vgpu in vgpus["vgpus"]} == {"allocatable"}
     assert len(vgpus["vgpus"]) == 4
     assert vm_["vgpus"][0]["device"]
@@ -275,8 +281,8 @@ def test_others_stay_where_the_list_is_not_exclusive(vms: Lab, plays: Playbooks)
     assert len(devices(lab, "web")[field(lab)]) == 2
 
 
-def test_what_cannot_boot_or_does_not_exist_is_refused_and_nothing_is_written(vms: Lab, plays: Playbooks) -> None:
-    lab = vms
+def test_what_cannot_boot_or_does_not_exist_is_refused_and_nothing_is_written(vms_vfio: Lab, plays: Playbooks) -> None:
+    lab = vms_vfio
     make(lab, "web")
 
     def call(*vgpus: dict[str, Any], **more: Any) -> tuple[str, dict[str, Any]]:
@@ -317,8 +323,8 @@ def test_what_cannot_boot_or_does_not_exist_is_refused_and_nothing_is_written(vm
     assert "CUDA needs series Q or C" in doubtful["warnings"][0]
 
 
-def test_the_documented_roles_are_enough_and_each_right_is_needed(vms: Lab, plays: Playbooks) -> None:
-    lab = vms
+def test_the_documented_roles_are_enough_and_each_right_is_needed(vms_vfio: Lab, plays: Playbooks) -> None:
+    lab = vms_vfio
     make(lab, "web", run=True)
     automation = Automation(lab)
     try:
