@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
@@ -140,21 +140,30 @@ class Geometry:
 
     def maximal(self, wanted: Collection[Size], kept: Counts | None = None) -> list[Counter[Size]]:
         """The fullest cuts with everything `kept` and, beside that, wanted sizes only."""
-        low = self._vector(kept or {})
-        free = [size in wanted for size in self.sizes]
+        return [self.cut(number) for number in self.fullest(wanted, kept)]
+
+    def fullest(self, wanted: Collection[Size], kept: Counts | None = None) -> tuple[int, ...]:
+        """The same by their numbers."""
+        which = (self._vector(kept or {}), tuple(size in wanted for size in self.sizes))
+        if which not in self._fullest:
+            self._fullest[which] = tuple(self._search_fullest(*which))
+        return self._fullest[which]
+
+    def _search_fullest(self, low: tuple[int, ...], free: tuple[bool, ...]) -> Iterator[int]:
         found: list[tuple[int, ...]] = []
         for vector in reversed(self._ordered):
             if all(a >= b if more else a == b for a, b, more in zip(vector, low, free, strict=True)) and not any(
                 all(a <= b for a, b in zip(vector, other, strict=True)) for other in found
             ):
                 found.append(vector)
-        return list(map(self._counts, found))
+                yield self._numbers[vector]
 
-    def number(self, counts: Counts) -> int:
-        """The place of a cut among all there are, for `cut`."""
-        return self._numbers[self._vector(counts)]
+    @cached_property
+    def _fullest(self) -> dict[tuple[tuple[int, ...], tuple[bool, ...]], tuple[int, ...]]:
+        return {}
 
     def cut(self, number: int) -> Counter[Size]:
+        """A cut by its place among all there are."""
         return self._counts(self._ordered[number])
 
     def why_not(self, counts: Counts) -> str:

@@ -211,6 +211,8 @@ findings:
         - V(claim_left_behind) is disabled, and its node offers it all the same.
         - V(lost_label) stops the scan of its node, and V(broken_note), on a VM, the controllers of all nodes.
         - V(no_functions) is a GPU whose SR-IOV was asked for and is not there.
+        - V(mig_out_of_sync) is a GPU whose MIG instances could not all be made, V(mig_differs) one that has others than
+          its MIG configuration asks for; M(vgpu.fleet.harvester_mig) repairs both.
       type: str
       sample: type_differs
     device:

@@ -193,7 +193,7 @@ def ways(site: Site, group: Group, wanted: Iterable[Key], means: Means) -> list[
     if geometry is None or kept is None:
         return [group]
     sizes = {size for size in map(size_of, wanted) if size}
-    return [group, *((group[0], -2 - geometry.number(cut)) for cut in geometry.maximal(sizes, kept))]
+    return [group, *((group[0], -2 - number) for number in geometry.fullest(sizes, kept))]
 
 
 def most_room(site: Site, key: Key, name: str, means: Means) -> int:
