@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from lab import processes, running, scenario
+from lab import faults, processes, running, scenario
 from lab.control import Control
 from lab.errors import LabError
 from lab.harvester import versions
@@ -19,14 +19,9 @@ from lab.vsphere_inventory import API_VERSIONS
 ABOUT = """A data centre on a laptop: a real Kubernetes control plane and KubeVirt, with simulated GPU nodes,
 Harvester controllers and webhooks on it. Everything binds to loopback and lives in one run directory."""
 
-FAULTS = """Faults are switched on by name and off with --off:
+FAULTS = f"""Faults are switched on by name and off with --off:
 
-  driver-missing [--node N]   the driver does not build: its pod crashes, enabled GPUs get no functions
-  httpendpoint                the placeholder is still in the driver's location
-  webhook-down                the pcidevices webhook does not answer, so no rule applies
-  process-down [--node N]     the pcidevices process of a node, or of all, is gone
-  addon-fails                 the next deployment of nvidia-driver-toolkit fails
-  apiserver-restart           the API server goes away and comes back (nothing to switch off)
+{faults.told()}
 
 A reboot of a node has a command of its own: lab reboot."""
 
@@ -108,6 +103,8 @@ def parser() -> argparse.ArgumentParser:
     fault.add_argument("name")
     fault.add_argument("--off", action="store_true", help="switch it off again")
     fault.add_argument("--node", help="only on this node, where the fault has one")
+    fault.add_argument("--every", type=int, help=f"which share of the requests: 1 for all (default: {faults.EVERY})")
+    fault.add_argument("--seconds", type=float, help=f"how slow, in real time (default: {faults.SLOW_SECONDS:g})")
     reboot = command("reboot", "reboot a node: its GPUs forget SR-IOV and vGPU types")
     reboot.add_argument("node", metavar="NODE")
     advance = command("advance", "move the simulated time forward and wait until everything due has happened")
@@ -188,6 +185,8 @@ def _print_harvester(status: dict[str, Any]) -> None:
     down = [node for node, alive in status["processes"].items() if not alive]
     if down:
         print(f"pcidevices process down on {', '.join(down)}")
+    for name, nodes in status["faults"].items():
+        print(f"fault {name}{' on ' + ', '.join(nodes) if nodes else ''}")
 
 
 def _env(chosen: argparse.Namespace) -> None:
@@ -202,13 +201,9 @@ def _reset(chosen: argparse.Namespace) -> None:
 
 
 def _fault(chosen: argparse.Namespace) -> None:
-    run = RunDir(chosen.run_dir)
-    if chosen.name == "apiserver-restart":
-        from lab import controlplane
-
-        controlplane.restart_apiserver(run)
-    else:
-        Control(run).fault(chosen.name, on=not chosen.off, node=chosen.node)
+    Control(chosen.run_dir).fault(
+        chosen.name, on=not chosen.off, node=chosen.node, every=chosen.every, seconds=chosen.seconds
+    )
 
 
 def _reboot(chosen: argparse.Namespace) -> None:

@@ -86,5 +86,19 @@ class Control:
         """Begin anew with other arguments of the process. `status` tells the same number once it has."""
         return int(self._call("POST", "/restart", settings)["generation"])
 
-    def fault(self, name: str, on: bool = True, node: str | None = None) -> None:
-        self._call("POST", "/fault", {"name": name, "on": on, "node": node})
+    def fault(
+        self,
+        name: str,
+        on: bool = True,
+        node: str | None = None,
+        *,
+        every: int | None = None,
+        seconds: float | None = None,
+    ) -> None:
+        if name == "apiserver-restart" and on:
+            from lab import controlplane
+
+            controlplane.restart_apiserver(self._run)
+            return
+        body = {"name": name, "on": on, "node": node, "every": every, "seconds": seconds}
+        self._call("POST", "/fault", body)

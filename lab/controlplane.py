@@ -9,6 +9,7 @@ import asyncio
 import http.client
 import socket
 import ssl
+import sys
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -17,6 +18,7 @@ import yaml
 
 from lab import kubeconfig, pki, processes
 from lab.errors import LabError
+from lab.gate.orders import order
 from lab.kube import Client
 from lab.rundir import RunDir, write_atomically
 
@@ -31,7 +33,8 @@ SERVICE_ADDRESS = "10.53.0.1"
 FRONT_PROXY = "front-proxy-client"
 # Half of the start of these programs is garbage collection: memory buys it back, within a limit.
 FAST_START = {"GOGC": "400", "GOMEMLIMIT": "1GiB"}
-PORTS = ("etcd", "etcd-peer", "kube-apiserver", "kube-scheduler", "kube-controller-manager")
+GATE = "api-gate"
+PORTS = ("etcd", "etcd-peer", "kube-apiserver", GATE, "kube-scheduler", "kube-controller-manager")
 
 AUDIT_POLICY = {
     "apiVersion": "audit.k8s.io/v1",
@@ -87,9 +90,11 @@ def start_api(run: RunDir, binaries: Mapping[str, Path], meanwhile: Callable[[],
         try:
             _spawn_etcd(run)
             _spawn_apiserver(run)
+            _spawn_gate(run)
             if meanwhile:
                 meanwhile()
             wait_api_ready(run)
+            wait_until(run, [GATE], run.gate_socket.exists)
             break
         except PortTaken:
             processes.stop_all(run)
@@ -121,6 +126,8 @@ def wait_api_ready(run: RunDir, timeout: float = START_TIMEOUT) -> None:
 
 
 def stop_apiserver(run: RunDir) -> None:
+    # Nobody listens at the address that people know, as if it was the server's own.
+    order(run, "close")
     processes.stop(run, "kube-apiserver")
 
 
@@ -128,6 +135,7 @@ def start_apiserver(run: RunDir) -> None:
     """Bring a stopped API server back, at the same address and with the same data."""
     _spawn_apiserver(run)
     wait_api_ready(run)
+    order(run, "open")
 
 
 def restart_apiserver(run: RunDir) -> None:
@@ -149,7 +157,9 @@ def free_ports(count: int) -> list[int]:
 
 def _choose_addresses(run: RunDir) -> None:
     ports = dict(zip(PORTS, free_ports(len(PORTS)), strict=True))
-    run.update(ports=ports, server=f"https://127.0.0.1:{ports['kube-apiserver']}")
+    # People know the gate's address, the lab's own parts the server itself.
+    server, direct = (f"https://127.0.0.1:{ports[name]}" for name in (GATE, "kube-apiserver"))
+    run.update(ports=ports, server=server, direct=direct)
 
 
 def _write_credentials(run: RunDir) -> None:
@@ -243,6 +253,16 @@ def _spawn_apiserver(run: RunDir) -> None:
         },
         # It would wait for its watchers, who have no reason to leave.
         grace=1.0,
+    )
+
+
+def _spawn_gate(run: RunDir) -> None:
+    run.gate_socket.unlink(missing_ok=True)
+    processes.spawn(
+        run,
+        GATE,
+        [sys.executable, "-m", "lab.gate.daemon", f"--run-dir={run.path}"],
+        env={"PYTHONPATH": str(Path(__file__).parent.parent)},
     )
 
 
@@ -341,6 +361,6 @@ async def _grant_viewer(run: RunDir) -> None:
         "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": VIEWER_ROLE},
         "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": kubeconfig.VIEWER.name}],
     }
-    async with Client.from_kubeconfig(run.kubeconfig(), user_agent="lab") as client:
+    async with Client.from_kubeconfig(run.kubeconfig("harvester"), user_agent="lab") as client:
         await client.create_if_absent(f"{rbac}/clusterroles", role)
         await client.create_if_absent(f"{rbac}/clusterrolebindings", binding)

@@ -33,12 +33,19 @@ class RunDir:
 
     @property
     def control_socket(self) -> Path:
+        return self._socket("control")
+
+    @property
+    def gate_socket(self) -> Path:
+        return self._socket("gate")
+
+    def _socket(self, name: str) -> Path:
         """Inside the run directory, unless its path is too long for a socket."""
-        inside = self.path / "control.sock"
+        inside = self.path / f"{name}.sock"
         if len(os.fsencode(inside)) <= LONGEST_SOCKET_PATH:
             return inside
         digest = hashlib.sha256(os.fsencode(self.path)).hexdigest()[:16]
-        return Path(tempfile.gettempdir()) / f"vgpu-fleet-{os.getuid()}-{digest}.sock"
+        return Path(tempfile.gettempdir()) / f"vgpu-fleet-{os.getuid()}-{digest}-{name}.sock"
 
     def kubeconfig(self, name: str = "admin") -> Path:
         return self.kubeconfigs / f"{name}.yaml"

@@ -12,6 +12,7 @@ from pathlib import Path
 from lab import binaries, controlplane, kubevirt, processes, scenario as scenarios, vsphere, wipe
 from lab.control import Control
 from lab.errors import LabError
+from lab.gate.orders import order
 from lab.harvester import versions
 from lab.rundir import RunDir
 from lab.running import HARVESTER, PARTS, environment, stop
@@ -179,6 +180,7 @@ def reset(run_dir: RunDir | Path | str) -> None:
         _start_vsphere(run)
     if "server" in run.read() and not _restarted(run):
         processes.stop(run, HARVESTER)
+        order(run, "clear")
         begin = scenarios.load(settings["scenario"], settings.get("nodes"))
         wipe.everything(run, definitions=not begin.addons[scenarios.PCIDEVICES])
         _start_harvester(run)

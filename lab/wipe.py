@@ -47,7 +47,7 @@ def everything(run: RunDir, *, definitions: bool) -> None:
 
 
 async def _everything(run: RunDir, definitions: bool) -> None:
-    async with Client.from_kubeconfig(run.kubeconfig("admin")) as client:
+    async with Client.from_kubeconfig(run.kubeconfig("harvester")) as client:
         await _forget_webhooks(client)
         for resource in ORDER:
             await _empty(client, resource)

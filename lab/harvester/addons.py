@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 
 import yaml
 
+from lab.errors import LabError
 from lab.harvester import resources as r
 from lab.harvester.cluster import Cluster
 from lab.harvester.workqueue import WorkQueue
@@ -16,9 +17,11 @@ from lab.scenario import DRIVER_TOOLKIT, PCIDEVICES
 
 # How long the Helm job of an addon takes. The real one is polled every 5 s.
 OPERATION_SECONDS = 20.0
+POLL_SECONDS = 5.0
 DEPLOYED, ENABLING, DISABLING = "AddonDeploySuccessful", "AddonEnabling", "AddonDisabling"
 DISABLED, UPDATING = "AddonDisabled", "AddonUpdating"
 
+CONTROLLER_POD_LABELS = {"app": "harvester-pcidevices-controller"}
 DRIVER_POD_LABELS = {"app": "nvidia-driver-daemonset"}
 PLACEHOLDER = "HTTPENDPOINT"
 CHARTS: dict[str, Json] = {
@@ -43,6 +46,7 @@ class Addons:
         self._on_pcidevices = on_pcidevices
         self._deployed_values: dict[str, str] = {}
         self.fails: set[str] = set()
+        self._hanging: set[str] = set()
         self.on_driver_rollout: Callable[[], None] | None = None
 
     async def seed(self) -> None:
@@ -77,7 +81,7 @@ class Addons:
                 await self._settle(addon, DEPLOYED)
 
     def run(self) -> None:
-        queue = WorkQueue(self._cluster.clock, "addons", self._reconcile)
+        queue = self._queue = WorkQueue(self._cluster.clock, "addons", self._reconcile)
         self._cluster[r.ADDON].listen(lambda old, new: queue.add(new["metadata"]["name"]) if new else None)
         for addon in self._cluster[r.ADDON].all():
             queue.add(addon["metadata"]["name"])
@@ -104,10 +108,24 @@ class Addons:
         elif not enabled and state not in ("", DISABLED, DISABLING):
             await self._operate(addon, DISABLING, DISABLED)
 
+    async def hang(self, name: str, *, on: bool) -> None:
+        """An operation that does not end until this is switched off."""
+        if not on:
+            self._hanging.discard(name)
+            return
+        addon = self._cluster[r.ADDON].get(name, r.HARVESTER_NAMESPACE)
+        if addon is None or (addon.get("status") or {}).get("status") != DEPLOYED:
+            raise LabError(f"The addon {name} is not deployed.", hint="Enable it first.")
+        self._hanging.add(name)
+        self._deployed_values.pop(name, None)
+        self._queue.add(name)
+
     async def _operate(self, addon: Json, during: str, after: str) -> None:
         name = addon["metadata"]["name"]
         addon = await self._status(addon, during, InProgress="True", Completed="False", OperationFailed="False")
         await self._cluster.clock.sleep(OPERATION_SECONDS)
+        while name in self._hanging:
+            await self._cluster.clock.sleep(POLL_SECONDS)
         addon = self._cluster[r.ADDON].get(name, r.HARVESTER_NAMESPACE) or addon
         if name in self.fails and after == DEPLOYED:
             # It stays where it is until somebody disables it.
@@ -166,7 +184,7 @@ class Addons:
 
 def _daemon_set(addon: str) -> Json:
     if addon == PCIDEVICES:
-        return _workload("harvester-pcidevices-controller", {"app": "harvester-pcidevices-controller"}, "agent", None)
+        return _workload("harvester-pcidevices-controller", CONTROLLER_POD_LABELS, "agent", None)
     affinity = {
         "nodeAffinity": {
             "requiredDuringSchedulingIgnoredDuringExecution": {

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from aiohttp import web
 
 from lab.errors import LabError
+from lab.faults import Options
 from lab.harvester import faults
 from lab.harvester.faults import nodes
 from lab.mig import recorded_card
@@ -61,7 +62,7 @@ class ControlServer:
                 "scenario": harvester.cluster.scenario.name,
                 "processes": {name: process.running for name, process in harvester.processes.items()},
                 "webhook_down": harvester.webhook_down,
-                "faults": {fault.name: fault.help for fault in faults.FAULTS.values()},
+                "faults": harvester.faults_on,
             }
         )
 
@@ -121,7 +122,8 @@ class ControlServer:
 
     async def _fault(self, request: web.Request) -> web.Response:
         body = await request.json()
-        await faults.switch(self._harvester, body["name"], body.get("on", True), body.get("node"))
+        options = Options(**{key: body[key] for key in ("node", "every", "seconds") if body.get(key) is not None})
+        await faults.switch(self._harvester, body["name"], body.get("on", True), options)
         return self._now()
 
     async def _speed(self, request: web.Request) -> web.Response:

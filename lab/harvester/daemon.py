@@ -13,8 +13,9 @@ from typing import Any
 
 from lab import pki, scenario as scenarios, wipe
 from lab.clock import Clock, background
+from lab.errors import LabError
 from lab.harvester import definitions, resources as r, rules, versions
-from lab.harvester.addons import Addons
+from lab.harvester.addons import CONTROLLER_POD_LABELS, Addons
 from lab.harvester.allocation_notes import AllocationNotes
 from lab.harvester.cluster import CORE_RESOURCES, Cluster
 from lab.harvester.control_server import ControlServer
@@ -22,6 +23,7 @@ from lab.harvester.drivers import Drivers
 from lab.harvester.guests import Guests
 from lab.harvester.hardware import Host
 from lab.harvester.kubelet import Kubelet
+from lab.harvester.node_cleanup import NodeCleanup
 from lab.harvester.process import START_UP, NodeProcess
 from lab.harvester.webhook import WebhookServer
 from lab.kube import ApiError, Client, Json
@@ -54,7 +56,7 @@ class Harvester:
         )
         self.addons = Addons(self.cluster, self._switch_processes)
         self.drivers = Drivers(self.cluster, self.addons, self._look_at_pods)
-        self.kubelets = {node.name: Kubelet(self.cluster, node, self.drivers.trouble) for node in scenario.nodes}
+        self.kubelets = {node.name: Kubelet(self.cluster, node, self._pod_trouble) for node in scenario.nodes}
         self.processes = {
             name: NodeProcess(self.cluster, host, self.kubelets[name].devices, self._processes_changed)
             for name, host in self.cluster.hosts.items()
@@ -66,6 +68,10 @@ class Harvester:
         serving = pki.server(run, "webhook")
         self.webhook = WebhookServer(self.cluster, serving.cert, serving.key, pki.authority(run).cert)
         self.webhook_down = False
+        # By name, with the nodes it is on at.
+        self.faults_on: dict[str, list[str]] = {}
+        self._permitted: Json | None = None
+        self.cleanup = NodeCleanup(self.cluster, lambda: any(process.alive for process in self.processes.values()))
         self.ready = False
         self._registered = False
         self.cluster.driver_ready = self.drivers.not_ready
@@ -87,6 +93,7 @@ class Harvester:
         self.addons.run()
         self.guests.run()
         self.notes.run()
+        self.cleanup.run()
         self.drivers.seeding = False
         self.addons.on_driver_rollout = self.drivers.values_changed
         self._beats = [asyncio.get_running_loop().create_task(k.beat()) for k in self.kubelets.values()]
@@ -218,12 +225,21 @@ class Harvester:
                 kubelet.look_again()
         if self.ready:
             self.notes.look_again()
+            self.cleanup.look_again()
 
     async def _follow_processes(self) -> None:
         if self.webhook_down or not any(process.alive for process in self.processes.values()):
             await self.webhook.close()
         elif self._registered:
             await self.webhook.open()
+
+    def _pod_trouble(self, pod: Json) -> tuple[str, str] | None:
+        if CONTROLLER_POD_LABELS.items() <= (pod["metadata"].get("labels") or {}).items():
+            process = self.processes[pod["spec"]["nodeName"]]
+            if process.alive:
+                return None
+            return ("NotReady", "starting") if process.running else ("CrashLoopBackOff", "the process has ended")
+        return self.drivers.trouble(pod)
 
     def _look_at_pods(self, node: str) -> None:
         self.kubelets[node].look_again()
@@ -236,6 +252,35 @@ class Harvester:
     async def set_webhook_down(self, down: bool) -> None:
         self.webhook_down = down
         await self._follow_processes()
+
+    async def lose_node(self, node: str) -> None:
+        await self.kubelets[node].fall_silent()
+        self.processes[node].kill()
+
+    async def find_node(self, node: str) -> None:
+        if self.cluster[r.NODE].get(node) is None:
+            # It was taken away and put back: the driver has forgotten everything.
+            self.cluster.hosts[node].reboot()
+        await self.kubelets[node].come_back()
+        self.processes[node].start()
+
+    async def permitted_list(self, *, broken: bool) -> None:
+        """The first entry lost and the last one doubled, as by the controllers' own fault (harvester#10008)."""
+        kubevirt = self.cluster[r.KUBEVIRT].get("kubevirt", r.HARVESTER_NAMESPACE)
+        if kubevirt is None:
+            return
+        permitted = kubevirt["spec"].get("configuration", {}).get("permittedHostDevices") or {}
+        if broken:
+            key = "mediatedDevices" if self.cluster.version.mdev else "pciHostDevices"
+            entries = permitted.get(key) or []
+            if not entries:
+                raise LabError("KubeVirt permits no device yet.", hint="Enable a vGPU first.")
+            self._permitted = permitted
+            permitted = permitted | {key: [*entries[1:], *entries[1:][-1:]]}
+        elif self._permitted is not None:
+            permitted, self._permitted = self._permitted, None
+        body = {"spec": {"configuration": {"permittedHostDevices": permitted}}}
+        await self.cluster[r.KUBEVIRT].patch(kubevirt, body)
 
     def reboot(self, node: str) -> None:
         background(self.clock, self.guests.lose(node))

@@ -13,6 +13,16 @@ class DeviceManager:
         self.capacity: dict[str, int] = {}
         self.allocatable: dict[str, int] = {}
         self.healthy: dict[str, list[str]] = {}
+        # Which of its lives the kubelet is in: plugins that registered in an earlier one are not heard any more.
+        self.life = 0
+
+    def restart(self) -> None:
+        """Plugins do not register again by themselves (facts 3.5), so nothing is left until they are new ones."""
+        self.life += 1
+        for resource in self.capacity:
+            self.healthy[resource] = []
+            self.capacity[resource] = self.allocatable[resource] = 0
+        self._changed()
 
     def report(self, resource: str, devices: dict[str, bool]) -> None:
         self.healthy[resource] = [device for device, healthy in devices.items() if healthy]
@@ -33,6 +43,8 @@ class DevicePlugin:
         self._manager = manager
         self.resource = resource
         self._devices: dict[str, bool] = {}
+        self._life = manager.life
+        self._drifted: list[str] = []
 
     @property
     def healthy_count(self) -> int:
@@ -42,12 +54,36 @@ class DevicePlugin:
         # A device that is known already stays as it is, unhealthy too: a re-enabled VF is not counted again.
         if device not in self._devices:
             self._devices[device] = True
-            self._manager.report(self.resource, self._devices)
+            self._report()
 
     def remove(self, device: str) -> None:
         if self._devices.get(device):
             self._devices[device] = False
-            self._manager.report(self.resource, self._devices)
+            self._report()
 
     def stop(self) -> None:
-        self._manager.lost(self.resource)
+        if self._life == self._manager.life:
+            self._manager.lost(self.resource)
+
+    def drift(self, *, on: bool, counts_too_many: bool) -> bool:
+        """As after many times off and on: a device too few is healthy, or one too many is counted. Whether it has."""
+        if on and counts_too_many:
+            self._drifted.append(f"gone-{len(self._devices)}")
+            self._devices[self._drifted[-1]] = False
+        elif on:
+            healthy = [device for device, well in self._devices.items() if well]
+            self._drifted += healthy[-1:]
+            self._devices |= dict.fromkeys(healthy[-1:], False)
+        else:
+            for device in self._drifted:
+                if counts_too_many:
+                    del self._devices[device]
+                else:
+                    self._devices[device] = True
+            self._drifted = []
+        self._report()
+        return bool(self._drifted)
+
+    def _report(self) -> None:
+        if self._life == self._manager.life:
+            self._manager.report(self.resource, self._devices)

@@ -21,6 +21,7 @@ class Drivers:
         self._built: dict[str, float] = {}
         self.seeding = True
         self.broken: set[str] = set()
+        self._failing: set[str] = set()
 
     def trouble(self, pod: Json) -> tuple[str, str] | None:
         """Why a driver pod is not ready: its reason and message."""
@@ -37,7 +38,17 @@ class Drivers:
             self._built[uid] = now if self.seeding else now + BUILD_SECONDS
             if not self.seeding:
                 self._cluster.clock.call_later(BUILD_SECONDS, lambda: self._look_again(node))
-        return None if now >= self._built[uid] else ("NotReady", "building the driver")
+        if now < self._built[uid]:
+            return "NotReady", "building the driver"
+        return ("CrashLoopBackOff", "the build of the NVIDIA driver failed") if node in self._failing else None
+
+    def build_again(self, node: str, *, fails: bool) -> None:
+        """A pod that starts over, and whose build ends well or not."""
+        (self._failing.add if fails else self._failing.discard)(node)
+        for pod in self._cluster[r.POD].all():
+            if _is_driver(pod) and pod["spec"].get("nodeName") == node:
+                self._built.pop(pod["metadata"]["uid"], None)
+        self._look_again(node)
 
     def values_changed(self) -> None:
         """A rollout reaches every driver pod, whichever of them the DaemonSet replaces first."""

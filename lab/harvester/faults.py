@@ -1,14 +1,16 @@
-"""Faults that are switched on and off while the lab runs, each after something real installations have met."""
+"""What each fault does, after something that real installations have met. Their names and words are in lab.faults."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import yaml
 
 from lab.errors import LabError
+from lab.faults import FAULTS, Options
+from lab.gate.orders import order
 from lab.harvester import resources as r
 from lab.harvester.addons import PLACEHOLDER
 from lab.scenario import DRIVER_TOOLKIT
@@ -16,13 +18,7 @@ from lab.scenario import DRIVER_TOOLKIT
 if TYPE_CHECKING:
     from lab.harvester.daemon import Harvester
 
-
-@dataclass(frozen=True)
-class Fault:
-    name: str
-    help: str
-    switch: Callable[[Harvester, bool, str | None], Awaitable[None]]
-    per_node: bool = False
+Switch = Callable[["Harvester", bool, Options], Awaitable[None]]
 
 
 def nodes(harvester: Harvester, node: str | None) -> list[str]:
@@ -33,13 +29,44 @@ def nodes(harvester: Harvester, node: str | None) -> list[str]:
     return [node]
 
 
-async def _driver_missing(harvester: Harvester, on: bool, node: str | None) -> None:
-    for name in nodes(harvester, node):
+async def switch(harvester: Harvester, name: str, on: bool, options: Options) -> None:
+    known = FAULTS.get(name)
+    if known is None:
+        raise LabError(f"There is no fault {name!r}.", hint=f"There are {', '.join(FAULTS)}.")
+    if options.node is not None and "node" not in known.takes:
+        raise LabError(f"The fault {name} has no node.", hint="It is one of the whole cluster.")
+    if known.once and not on:
+        raise LabError(f"The fault {name} is over at once.", hint="There is nothing to switch off.")
+    if options.every < 1:
+        raise LabError(f"Each {options.every}-th write is none.", hint="Give --every a number from 1 on.")
+    await _SWITCHES[name](harvester, on, options)
+    if not known.once:
+        _note(harvester.faults_on, name, on, nodes(harvester, options.node) if "node" in known.takes else [])
+
+
+def _note(noted: dict[str, list[str]], name: str, on: bool, where: list[str]) -> None:
+    left = [node for node in noted.get(name, []) if node not in where]
+    if on:
+        noted[name] = sorted([*left, *where])
+    elif left:
+        noted[name] = left
+    else:
+        noted.pop(name, None)
+
+
+# The driver
+async def _driver_missing(harvester: Harvester, on: bool, options: Options) -> None:
+    for name in nodes(harvester, options.node):
         (harvester.drivers.broken.add if on else harvester.drivers.broken.discard)(name)
         harvester.kubelets[name].look_again()
 
 
-async def _placeholder(harvester: Harvester, on: bool, node: str | None) -> None:
+async def _driver_fails(harvester: Harvester, on: bool, options: Options) -> None:
+    for name in nodes(harvester, options.node):
+        harvester.drivers.build_again(name, fails=on)
+
+
+async def _placeholder(harvester: Harvester, on: bool, options: Options) -> None:
     addon = harvester.cluster[r.ADDON].get(DRIVER_TOOLKIT, r.HARVESTER_NAMESPACE)
     if addon is None:
         raise LabError(f"There is no addon {DRIVER_TOOLKIT}.")
@@ -50,42 +77,127 @@ async def _placeholder(harvester: Harvester, on: bool, node: str | None) -> None
     await harvester.cluster[r.ADDON].patch(addon, {"spec": {"valuesContent": content}})
 
 
-async def _webhook_down(harvester: Harvester, on: bool, node: str | None) -> None:
-    await harvester.set_webhook_down(on)
+# Devices
+async def _vf_without_types(harvester: Harvester, on: bool, options: Options) -> None:
+    for name in nodes(harvester, options.node):
+        host = harvester.cluster.hosts[name]
+        cards = [gpu for gpu in host.gpus if gpu.sriov_capable]
+        host.unreadable = {cards[0].vf_addresses()[-1]} if on and cards else set()
 
 
-async def _process_down(harvester: Harvester, on: bool, node: str | None) -> None:
-    for name in nodes(harvester, node):
+async def _plugin_drift(harvester: Harvester, on: bool, options: Options) -> None:
+    drifted = [
+        plugin.drift(on=on, counts_too_many=harvester.cluster.version.mdev)
+        for name in nodes(harvester, options.node)
+        for plugin in harvester.processes[name].plugins.values()
+    ]
+    if on and not any(drifted):
+        raise LabError("No node advertises a vGPU yet.", hint="Enable one first.")
+
+
+async def _permitted_list(harvester: Harvester, on: bool, options: Options) -> None:
+    await harvester.permitted_list(broken=on)
+
+
+# Nodes and processes
+async def _kubelet_restart(harvester: Harvester, on: bool, options: Options) -> None:
+    for name in nodes(harvester, options.node):
+        if on:
+            harvester.kubelets[name].devices.restart()
+        else:
+            harvester.processes[name].kill()
+            harvester.processes[name].start()
+
+
+async def _node_not_ready(harvester: Harvester, on: bool, options: Options) -> None:
+    for name in nodes(harvester, options.node):
+        await harvester.lose_node(name) if on else await harvester.find_node(name)
+
+
+async def _node_gone(harvester: Harvester, on: bool, options: Options) -> None:
+    if options.node is None:
+        raise LabError("Which node?", hint="Name it: --node.")
+    for name in nodes(harvester, options.node):
+        if on:
+            await harvester.lose_node(name)
+            await harvester.cluster.admin.delete(r.NODE.path(name))
+        else:
+            await harvester.find_node(name)
+
+
+async def _process_down(harvester: Harvester, on: bool, options: Options) -> None:
+    for name in nodes(harvester, options.node):
         if on:
             harvester.processes[name].kill()
         else:
             harvester.processes[name].start()
 
 
-async def _addon_fails(harvester: Harvester, on: bool, node: str | None) -> None:
+# Webhook and addons
+async def _webhook_down(harvester: Harvester, on: bool, options: Options) -> None:
+    await harvester.set_webhook_down(on)
+
+
+async def _webhook_slow(harvester: Harvester, on: bool, options: Options) -> None:
+    harvester.webhook.delay = options.seconds if on else 0.0
+
+
+async def _addon_fails(harvester: Harvester, on: bool, options: Options) -> None:
     (harvester.addons.fails.add if on else harvester.addons.fails.discard)(DRIVER_TOOLKIT)
 
 
-FAULTS = {
-    fault.name: fault
-    for fault in (
-        Fault(
-            "driver-missing",
-            "the driver does not build: its pod crashes, enabled GPUs get no functions (harvester#10707)",
-            _driver_missing,
-            per_node=True,
-        ),
-        Fault("httpendpoint", "the placeholder is still in driverLocation (harvester#5438)", _placeholder),
-        Fault("webhook-down", "the pcidevices webhook does not answer, so no rule applies", _webhook_down),
-        Fault("process-down", "the pcidevices process of a node, or of all, is gone", _process_down, per_node=True),
-        Fault("addon-fails", "the next deployment of nvidia-driver-toolkit ends in OperationFailed", _addon_fails),
-    )
+async def _addon_in_progress(harvester: Harvester, on: bool, options: Options) -> None:
+    await harvester.addons.hang(DRIVER_TOOLKIT, on=on)
+
+
+# The API server
+def _at_the_gate(name: str) -> Switch:
+    async def switch_there(harvester: Harvester, on: bool, options: Options) -> None:
+        await asyncio.to_thread(order, harvester.run, "switch", name=name, on=on, every=options.every)
+
+    return switch_there
+
+
+async def _disconnect(harvester: Harvester, on: bool, options: Options) -> None:
+    await asyncio.to_thread(order, harvester.run, "cut")
+
+
+async def _watch_expired(harvester: Harvester, on: bool, options: Options) -> None:
+    revision = 0
+    if on:
+        # Somebody always writes on a real cluster; so whatever revision a client has by now is an old one.
+        name = {"metadata": {"annotations": {"lab.vgpu.fleet/compacted": str(harvester.clock.now)}}}
+        path = f"/api/v1/namespaces/{r.HARVESTER_NAMESPACE}"
+        await harvester.cluster.admin.patch(path, {"metadata": {"annotations": {"lab.vgpu.fleet/compacted": None}}})
+        written = await harvester.cluster.admin.patch(path, name)
+        revision = int(written["metadata"]["resourceVersion"])
+    await asyncio.to_thread(order, harvester.run, "expire", revision=revision)
+
+
+async def _from_outside(harvester: Harvester, on: bool, options: Options) -> None:
+    raise LabError("The API server is not restarted by what depends on it.", hint="Use lab.control or lab fault.")
+
+
+_SWITCHES: dict[str, Switch] = {
+    "driver-missing": _driver_missing,
+    "driver-fails": _driver_fails,
+    "httpendpoint": _placeholder,
+    "vf-without-types": _vf_without_types,
+    "plugin-drift": _plugin_drift,
+    "permitted-list": _permitted_list,
+    "kubelet-restart": _kubelet_restart,
+    "node-not-ready": _node_not_ready,
+    "node-gone": _node_gone,
+    "process-down": _process_down,
+    "webhook-down": _webhook_down,
+    "webhook-slow": _webhook_slow,
+    "addon-fails": _addon_fails,
+    "addon-in-progress": _addon_in_progress,
+    **{
+        name: _at_the_gate(name)
+        for name in ("api-conflict", "api-throttled", "api-unavailable", "api-answer-lost", "token-expired")
+    },
+    "api-disconnect": _disconnect,
+    "watch-expired": _watch_expired,
+    "apiserver-restart": _from_outside,
 }
-
-
-async def switch(harvester: Harvester, name: str, on: bool, node: str | None) -> None:
-    if name not in FAULTS:
-        raise LabError(f"There is no fault {name!r}.", hint=f"There are {', '.join((*FAULTS, 'apiserver-restart'))}.")
-    if node is not None and not FAULTS[name].per_node:
-        raise LabError(f"The fault {name} has no node.", hint="It is one of the whole cluster.")
-    await FAULTS[name].switch(harvester, on, node)

@@ -120,6 +120,8 @@ class Host:
     def __init__(self, spec: NodeSpec) -> None:
         self.spec = spec
         self.name = spec.name
+        # Addresses of functions whose types the driver does not show.
+        self.unreadable: set[str] = set()
         self.gpus = [
             Gpu(gpu.address, gpu.board, index, mig=_mig_card(gpu.board)) for index, gpu in enumerate(spec.gpus)
         ]
@@ -136,6 +138,11 @@ class Host:
             if vf is not None:
                 return gpu, vf
         return None
+
+    def check_readable(self, *addresses: str) -> None:
+        for address in addresses:
+            if address in self.unreadable:
+                raise LookupError(f"error reading the vGPU types of {address}: no such file")
 
     def pci_functions(self) -> Iterator[PciFunction]:
         for gpu in self.gpus:

@@ -42,6 +42,7 @@ class Kubelet:
         self.devices = DeviceManager(self._devices_changed)
         self.allocations: dict[str, dict[str, list[str]]] = {}
         self._sync_pending = False
+        self.up = True
 
     async def register(self) -> None:
         """The Node object, with what KubeVirt's scheduling asks of a node (facts/kubevirt.md)."""
@@ -55,7 +56,7 @@ class Kubelet:
         body = {
             "apiVersion": "v1",
             "kind": "Node",
-            "metadata": {"name": self.node, "labels": labels, "finalizers": ["wrangler.cattle.io/node-remove"]},
+            "metadata": {"name": self.node, "labels": labels, "finalizers": [r.NODE_FINALIZER]},
         }
         await self._cluster.admin.create_if_absent(r.NODE.collection, body)
         await self._cluster.admin.patch(r.NODE.path(self.node), {"spec": {"taints": []}})
@@ -85,7 +86,8 @@ class Kubelet:
         while True:
             await asyncio.sleep(HEARTBEAT_SECONDS)
             try:
-                await self.heartbeat()
+                if self.up:
+                    await self.heartbeat()
             except (ApiError, OSError) as error:
                 log.info("%s: heartbeat: %s", self.node, error)
 
@@ -96,6 +98,26 @@ class Kubelet:
             r.NODE.path(self.node),
             {"metadata": {"annotations": annotations, "labels": {"kubevirt.io/schedulable": "true"}}},
         )
+
+    async def fall_silent(self) -> None:
+        """Nothing more comes from here; what the node's conditions say then is written by others."""
+        self.up = False
+        ready = {
+            "type": "Ready",
+            "status": "Unknown",
+            "reason": "NodeStatusUnknown",
+            "message": "Kubelet stopped posting node status.",
+            "lastTransitionTime": timestamp(),
+        }
+        taints = [{"key": "node.kubernetes.io/unreachable", "effect": effect} for effect in ("NoSchedule", "NoExecute")]
+        path = r.NODE.path(self.node)
+        await self._cluster.admin.patch(f"{path}/status", {"status": {"conditions": [ready]}})
+        await self._cluster.admin.patch(path, {"spec": {"taints": taints}})
+
+    async def come_back(self) -> None:
+        self.up = True
+        await self.register()
+        self.look_again()
 
     # Node status
     def _devices_changed(self) -> None:
@@ -108,6 +130,8 @@ class Kubelet:
         background(self._cluster.clock, self._write_status())
 
     async def _write_status(self) -> None:
+        if not self.up:
+            return
         own = {
             "cpu": str(self._spec.cpus),
             "memory": f"{self._spec.memory_gib}Gi",
@@ -137,6 +161,8 @@ class Kubelet:
         pod = self._cluster[r.POD].get(name, namespace)
         if pod is None:
             self.allocations.pop(key, None)
+            return
+        if not self.up:
             return
         if "deletionTimestamp" in pod["metadata"]:
             if not self._is_launcher_of_live_guest(pod):

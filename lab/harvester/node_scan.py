@@ -68,6 +68,8 @@ def _new_card(process: NodeProcess, name: str, gpu: Gpu) -> Json:
 
 
 async def _vgpus(process: NodeProcess) -> None:
+    # One function that cannot be read, and none of the node is looked at (facts 3.1).
+    process.host.check_readable(*(vf.address for gpu in process.host.gpus for vf in gpu.vfs))
     functions = {r.device_name(process.node, vf.address): (gpu, vf) for gpu in process.host.gpus for vf in gpu.vfs}
     # By label, not by name: an object that lost its label is created once more, and that fails (facts 4.4.10).
     known = {

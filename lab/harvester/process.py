@@ -38,6 +38,7 @@ class NodeProcess:
         self._start: Any = None
         self._starting = False
         self._crashes = 0
+        self.plugins: dict[str, DevicePlugin] = {}
         self._reconcilers: dict[r.Resource, Reconcile] = {
             r.SRIOV_GPU: sriov_gpus.reconcile,
             r.VGPU: vgpus.reconcile,
@@ -73,7 +74,7 @@ class NodeProcess:
         self.alive = True
         self.throttle = Throttle(self.cluster.clock)
         self.plugin_turn = Turn(self.cluster.clock)
-        self.plugins: dict[str, DevicePlugin] = {}
+        self.plugins = {}
         self._on_change()
         if not self.alive:
             return

@@ -56,6 +56,7 @@ SKIP_VFIO_ANNOTATION = "pcidevices.harvesterhci.io/skip-vfio-binding"
 ALLOCATION_ANNOTATION = "harvesterhci.io/deviceAllocationDetails"
 SKIP_MIG_ANNOTATION = "harvesterhci.io/skip-mig-configuration"
 CLAIM_FINALIZER = "wrangler.cattle.io/PCIDeviceClaimOnRemove"
+NODE_FINALIZER = "wrangler.cattle.io/node-remove"
 
 
 def device_name(node: str, address: str) -> str:

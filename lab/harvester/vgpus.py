@@ -36,6 +36,7 @@ async def reconcile(process: NodeProcess, thing: Json) -> None:
     if found is None:
         raise LookupError(f"error generating vgpu {thing['metadata']['name']} status: no such function")
     gpu, vf = found
+    process.host.check_readable(vf.address)
     era = vendor_vfio if process.cluster.version.vendor_vfio else mdev
     enabled = bool(thing["spec"].get("enabled"))
     if enabled and vf.type is None:

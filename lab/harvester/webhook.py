@@ -84,6 +84,8 @@ class WebhookServer:
         self._site: web.TCPSite | None = None
         self._port = 0
         self._change = asyncio.Lock()
+        # Real seconds, as the API server's patience is.
+        self.delay = 0.0
 
     @staticmethod
     def _application(handlers: dict[str, Any]) -> web.Application:
@@ -170,10 +172,12 @@ class WebhookServer:
             await self._cluster.admin.patch(f"{collection}/{name}", {"webhooks": body["webhooks"]})
 
     async def _validate(self, request: web.Request) -> web.Response:
+        await asyncio.sleep(self.delay)
         review = (await request.json())["request"]
         return _answer(review, rules.denial(self._world, review))
 
     async def _mutate(self, request: web.Request) -> web.Response:
+        await asyncio.sleep(self.delay)
         review = (await request.json())["request"]
         return _answer(review, None, mutations.pcidevices_patch(self._world, review))
 

@@ -93,6 +93,21 @@ class Api:
         assert response.status == 200, (response.status, text)
         return text.decode().splitlines()
 
+    def once(self, method: str, path: str, body: Any = None) -> tuple[http.client.HTTPResponse, bytes]:
+        """One request on a connection of its own, whatever comes of it."""
+        connection = http.client.HTTPSConnection(self._host, context=self._tls, timeout=60)
+        headers = {**self._headers, "Content-Type": MERGE_PATCH}
+        try:
+            return self._exchange(connection, method, path, None if body is None else json.dumps(body), headers)
+        finally:
+            connection.close()
+
+    def watch(self, path: str, revision: str) -> http.client.HTTPResponse:
+        """A watch that has begun; its connection is kept by the response."""
+        connection = http.client.HTTPSConnection(self._host, context=self._tls, timeout=60)
+        connection.request("GET", f"{path}?watch=1&resourceVersion={revision}", headers=self._headers)
+        return connection.getresponse()
+
     def get(self, path: str, **query: Any) -> Answer:
         return self.request("GET", path, query=query)
 

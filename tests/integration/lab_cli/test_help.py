@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from lab import scenario
+from lab.faults import FAULTS
 from lab.harvester import versions
-from lab.harvester.faults import FAULTS
 
 COMMANDS = ("up", "down", "status", "env", "reset", "fault", "reboot", "advance", "logs", "replay", "record")
 
@@ -40,7 +40,7 @@ def test_the_help_of_record_shows_a_file_of_steps(quick_command):
 
 def test_the_help_of_fault_names_every_fault(quick_command):
     text = quick_command("fault", "--help").stdout
-    for name in (*FAULTS, "apiserver-restart"):
+    for name in FAULTS:
         assert name in text
 
 

@@ -1,0 +1,120 @@
+"""The gate's process. Its orders come as lines of JSON on a socket in the run directory."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import signal
+from contextlib import AsyncExitStack, suppress
+from pathlib import Path
+from typing import Any
+
+from lab.errors import LabError
+from lab.gate.relay import Relay
+from lab.gate.verdict import SWITCHES, Judge
+from lab.rundir import RunDir
+
+
+class Gate:
+    def __init__(self, run: RunDir) -> None:
+        self._run = run
+        ports = run.read()["ports"]
+        self._api_port = self._next_port = ports["kube-apiserver"]
+        self._relay = Relay(ports["api-gate"], lambda: self._next_port)
+        self._judge = Judge()
+        self._proxy = AsyncExitStack()
+        self._turn = asyncio.Lock()
+
+    async def serve(self) -> None:
+        socket = self._run.gate_socket
+        socket.unlink(missing_ok=True)
+        await self._relay.open()
+        server = await asyncio.start_unix_server(self._listen, socket)
+        stop = asyncio.Event()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, stop.set)
+        await stop.wait()
+        server.close()
+        socket.unlink(missing_ok=True)
+        await self._relay.close()
+        await self._proxy.aclose()
+
+    async def _listen(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(ConnectionError):
+            while line := await reader.readline():
+                order = json.loads(line)
+                try:
+                    async with self._turn:
+                        answer = await getattr(self, f"_{order.pop('do')}")(**order) or {}
+                except LabError as error:
+                    answer = {"error": str(error)}
+                writer.write(json.dumps(answer).encode() + b"\n")
+                await writer.drain()
+        writer.close()
+
+    # Orders
+    async def _open(self) -> None:
+        await self._relay.open()
+
+    async def _close(self) -> None:
+        await self._relay.close()
+
+    async def _cut(self) -> None:
+        self._relay.cut()
+
+    async def _switch(self, name: str, on: bool, every: int) -> None:
+        self._judge.switch(name, on=on, every=every)
+        await self._choose_way()
+
+    async def _expire(self, revision: int) -> None:
+        self._judge.compacted = revision
+        await self._choose_way()
+
+    async def _clear(self) -> None:
+        for name in SWITCHES:
+            self._judge.switch(name, on=False)
+        self._judge.compacted = 0
+        await self._choose_way()
+        await self._relay.open()
+
+    async def _status(self) -> dict[str, Any]:
+        return {"on": [*self._judge.every, *(["watch-expired"] if self._judge.compacted else [])]}
+
+    async def _choose_way(self) -> None:
+        """Straight through while nothing is to be disturbed. Open connections end, so that all take the new way."""
+        straight = self._next_port == self._api_port
+        if self._judge.idle:
+            self._next_port = self._api_port
+            if straight:
+                return
+            self._relay.cut()
+            await self._proxy.aclose()
+        else:
+            if straight:
+                self._next_port = await self._start_proxy()
+            self._relay.cut()
+
+    async def _start_proxy(self) -> int:
+        # Only here: the packages are not needed to pass bytes on, and most labs are never disturbed.
+        from lab import pki
+        from lab.gate.proxy import Proxy
+
+        proxy = Proxy(
+            self._judge,
+            f"https://127.0.0.1:{self._api_port}",
+            pki.authority(self._run).cert,
+            pki.pair(self._run, "kube-apiserver"),
+            pki.pair(self._run, "front-proxy-client"),
+        )
+        return await self._proxy.enter_async_context(proxy.serving())
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="lab.gate")
+    parser.add_argument("--run-dir", type=Path, required=True)
+    asyncio.run(Gate(RunDir(parser.parse_args().run_dir)).serve())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,30 @@
+"""Orders to the gate of a running lab."""
+
+from __future__ import annotations
+
+import json
+import socket
+from typing import Any
+
+from lab.errors import LabError
+from lab.rundir import RunDir
+
+PATIENCE = 30.0
+
+
+def order(run: RunDir, do: str, **details: Any) -> dict[str, Any]:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+        connection.settimeout(PATIENCE)
+        try:
+            connection.connect(str(run.gate_socket))
+            connection.sendall(json.dumps({"do": do, **details}).encode() + b"\n")
+            with connection.makefile() as lines:
+                line = lines.readline()
+        except OSError as error:
+            raise LabError(
+                f"No lab answers in {run.path}.", hint="Start one: lab up (with the same --run-dir)."
+            ) from error
+    answer: dict[str, Any] = json.loads(line or '{"error": "The gate ended."}')
+    if "error" in answer:
+        raise LabError(answer["error"])
+    return answer

@@ -1,0 +1,65 @@
+"""What happens to the devices of a node that is removed from the cluster (pcidevices' finalizer on core Nodes)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from lab.harvester import resources as r
+from lab.harvester.cluster import Cluster
+from lab.harvester.workqueue import WorkQueue
+from lab.kube import ApiError, Json
+
+
+class NodeCleanup:
+    """The work of whichever pcidevices process is up; without any, the node stays in deletion.
+
+    It stays so as well while one of its cards is enabled: their deletion is refused as long as the node is there
+    (facts 4.1 rule 7), and the finalizer waits for it. Read in the source, not recorded.
+    """
+
+    def __init__(self, cluster: Cluster, somebody_is_up: Callable[[], bool]) -> None:
+        self._cluster = cluster
+        self._somebody_is_up = somebody_is_up
+
+    def run(self) -> None:
+        self._queue = WorkQueue(self._cluster.clock, "node cleanup", self._reconcile)
+        self._cluster[r.NODE].listen(lambda old, new: self._notice(new))
+
+    def look_again(self) -> None:
+        for node in self._cluster[r.NODE].all():
+            self._notice(node)
+
+    def _notice(self, node: Json | None) -> None:
+        if node is not None and _waits_for_cleanup(node):
+            self._queue.add(node["metadata"]["name"])
+
+    async def _reconcile(self, name: str) -> None:
+        node = self._cluster[r.NODE].get(name)
+        if node is None or not _waits_for_cleanup(node) or not self._somebody_is_up():
+            return
+        await self._delete(r.DEVICE_NODE, name)
+        for claim in self._cluster[r.CLAIM].all():
+            if claim["spec"].get("nodeName") == name:
+                if r.CLAIM_FINALIZER in (claim["metadata"].get("finalizers") or []):
+                    await self._cluster[r.CLAIM].patch(claim, {"metadata": {"finalizers": None}})
+                await self._delete(r.CLAIM, claim["metadata"]["name"])
+        for resource in (r.PCI_DEVICE, r.SRIOV_GPU, r.VGPU):
+            for thing in self._cluster[resource].labelled(r.NODENAME_LABEL, name):
+                await self._delete(resource, thing["metadata"]["name"])
+                if not self._somebody_is_up():
+                    # A deleted card takes all processes down; they go on from here when they are back.
+                    return
+        left = [one for one in node["metadata"]["finalizers"] if one != r.NODE_FINALIZER]
+        await self._cluster.admin.patch(r.NODE.path(name), {"metadata": {"finalizers": left or None}})
+
+    async def _delete(self, resource: r.Resource, name: str) -> None:
+        try:
+            await self._cluster[resource].delete(name)
+        except ApiError as error:
+            if error.status != 404:
+                raise
+
+
+def _waits_for_cleanup(node: Json) -> bool:
+    metadata = node["metadata"]
+    return "deletionTimestamp" in metadata and r.NODE_FINALIZER in (metadata.get("finalizers") or [])
