@@ -58,10 +58,6 @@ class Opening:
         """Whether all lanes take the same profiles."""
         return len({keys for keys, _count in self.lanes}) == 1
 
-    def useful(self, short: Mapping[Key, int]) -> int:
-        """How much of what is missing it would give, if each lane takes one profile."""
-        return sum(min(count, short.get(keys[0], 0)) for keys, count in self.lanes if len(keys) == 1)
-
     def places(self, wanted: Container[Key]) -> int:
         """How many new vGPUs of these profiles it could take."""
         return sum(count for keys, count in self.lanes if any(key in wanted for key in keys))
@@ -248,6 +244,10 @@ class Search:
             for row in rows
         ]
         self.cuts = any(len(found) > 1 for kind in kinds for found in kind.ways.values())
+        self.needs_at: list[dict[Key, list[int]]] = [{} for _kind in kinds]
+        for need, row in enumerate(rows if self.cuts else ()):
+            for index in row.kinds:
+                self.needs_at[index].setdefault(row.key, []).append(need)
         self.best: State | None = None
         self.closest = self.start
         self.hopeless: set[Group] = set()
@@ -352,17 +352,19 @@ class Search:
             missing, key=lambda need: (self.rows[need].group in hopeless, len(self.openable[need]), need), default=None
         )
 
-    def short(self, state: State) -> dict[Key, int]:
-        """How many are missing of each profile, where GPUs differ in more than the number of places they give."""
-        found: dict[Key, int] = {}
-        if self.cuts:
-            for need, missing in enumerate(state.transport.missing):
-                if missing:
-                    found[self.rows[need].key] = found.get(self.rows[need].key, 0) + missing
-        return found
+    def useful(self, choice: Choice, state: State) -> int:
+        """How much of what is missing a GPU would give if it is cut in this way, whoever misses it."""
+        if not self.cuts:
+            return 0
+        index, group = choice
+        missing = state.transport.missing
+        total = 0
+        for keys, count in self.kinds[index].openings[group].lanes:
+            total += min(count, sum(missing[need] for need in self.needs_at[index].get(keys[0], ())))
+        return total
 
     def ranked(
-        self, gains: dict[Choice, int], missing: int, short: Mapping[Key, int], *, contended_last: bool
+        self, gains: dict[Choice, int], missing: int, state: State, *, contended_last: bool
     ) -> list[tuple[Choice, int]]:
         """Choices by merit: touched anyway, then one that suffices with the least to spare, then the largest.
 
@@ -378,8 +380,8 @@ class Search:
             size = gain if suffices else -gain
             contention = (rivals, lost) if contended_last else (0, 0)
             rank = kind.rank if suffices else ()
-            useless = -kind.openings[group].useful(short) if short else 0
-            return (not kind.sunk, *contention, not suffices, *rank, useless, size, lost, rivals, *kind.rank, index)
+            useful = self.useful((index, group), state)
+            return (not kind.sunk, *contention, not suffices, *rank, -useful, size, lost, rivals, *kind.rank, index)
 
         # Tuples of different length never meet: those that suffice are told apart by an earlier field.
         return sorted(gains.items(), key=merit)
@@ -402,7 +404,7 @@ class Search:
             if not gains:
                 break
             missing = transport.missing[need]
-            for choice, gain in self.ranked(gains, missing, self.short(state), contended_last=contended_last):
+            for choice, gain in self.ranked(gains, missing, state, contended_last=contended_last):
                 # As many as are filled for certain; which one suffices for the rest is looked at afresh.
                 count = min(state.untouched[choice[0]], max(missing // gain, 1))
                 state.open(choice, count)
@@ -468,7 +470,7 @@ class Search:
         if need is not None:
             gains = self.choices(state, state.transport.competing_with([need]), banned)
             missing = state.transport.missing[need]
-            choices = [choice for choice, _gain in self.ranked(gains, missing, self.short(state), contended_last=True)]
+            choices = [choice for choice, _gain in self.ranked(gains, missing, state, contended_last=True)]
         else:
             lane = state.transport.unfilled()[0]
             choices = self.releasing(state, state.transport.starving_with(lane), banned)

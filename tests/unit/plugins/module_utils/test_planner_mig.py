@@ -159,3 +159,10 @@ def test_availability_counts_what_could_be_made_of_free_instances_and_free_slice
     uncut = fleet(replace(off("n1:a", board="H100"), mode=MIG))
     assert creatable(uncut) == {}
     assert creatable(uncut, sriov=True) == whole
+
+
+def test_what_every_gpu_is_to_have_leaves_room_for_what_any_may_have() -> None:
+    record = fleet(*(h100(f"n{number // 8:03}:{number % 8}") for number in range(50)))
+    found = plan(record, [ask("1-10C", 1, per="gpu"), ask("3-40C", 25)], CUT)
+    assert sum(step.action == "enable" for step in found.steps) == 75
+    assert len(found.touched) == 50
