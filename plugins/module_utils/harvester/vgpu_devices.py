@@ -250,12 +250,6 @@ def _cut_if_needed(job: _Work, staying: list[tuple[str, str]], policy: Policy) -
     geometry = geometry_of(gpu.boards[0]) if len(gpu.boards) == 1 else None
     if needed <= has or (geometry is None and gpu.sharing):
         return
-    cut = has | needed
-    if geometry and not geometry.fits(cut) and policy.reprofile:
-        cut = needed
-    if geometry is None or not geometry.fits(cut):
-        why = geometry.why_not(cut) if geometry else "its board is not known"
-        raise NotPossible(f"GPU {gpu.name} cannot be cut into {described(cut)}: {why}.", hint=_reprofile_hint(has))
     if staying:
         named = listing(f"{name} ({type_name})" for name, type_name in staying)
         raise NotPossible(
@@ -263,6 +257,12 @@ def _cut_if_needed(job: _Work, staying: list[tuple[str, str]], policy: Policy) -
             f" vGPUs, but it has {named}.",
             hint="Name these vGPUs with state disabled, or choose another GPU.",
         )
+    cut = has | needed
+    if geometry and not geometry.fits(cut) and policy.reprofile:
+        cut = needed
+    if geometry is None or not geometry.fits(cut):
+        why = geometry.why_not(cut) if geometry else "its board is not known"
+        raise NotPossible(f"GPU {gpu.name} cannot be cut into {described(cut)}: {why}.", hint=_reprofile_hint(has))
     if not policy.enable_mig:
         relayout = ", relayout: true" if has else ""
         raise NotPossible(
