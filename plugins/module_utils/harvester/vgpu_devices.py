@@ -239,14 +239,17 @@ def _check_boards(gpu: Gpu, enable: list[tuple[str, str]]) -> None:
 def _cut_if_needed(job: _Work, staying: list[tuple[str, str]], policy: Policy) -> None:
     """MIG profiles need instances: those there are, or new ones on a GPU that is left without vGPUs."""
     gpu = job.gpu
+    has = instances_of(gpu)
     needed: Counter[Size] = Counter()
+    offered = {slot.name: slot.offered or () for slot in gpu.slots}
     for name, type_name in (*staying, *job.enable):
         parsed = parse_or_none(type_name)
         size = size_of(parsed) if parsed else None
         if size is None:
             raise NotPossible(f"vGPU {name} cannot be {type_name}: GPU {gpu.name} is in MIG mode.")
-        needed[size] += 1
-    has = instances_of(gpu)
+        # What is offered without having been counted is there: the count of a GPU that is out of sync is old.
+        if size in has or type_name not in offered.get(name, ()):
+            needed[size] += 1
     geometry = geometry_of(gpu.boards[0]) if len(gpu.boards) == 1 else None
     if needed <= has or (geometry is None and gpu.sharing):
         return

@@ -279,3 +279,11 @@ def test_a_named_device_that_is_served_already_needs_no_cut():
     assert on_device(world(has, vgpus=offers), "A100-3-20C", enable_mig=True) == [
         f"enable GRID A100-3-20C on n1-000008004 of GPU {GPU}"
     ]
+
+
+def test_what_a_device_of_a_card_out_of_sync_offers_is_taken_for_granted():
+    stale = configuration(True, {"3g.20gb": 1}, {}, "out-of-sync")
+    offers = vgpu(4, status={"availableTypes": {"GRID A100-3-20C": "476"}})
+    assert on_device(world(stale, vgpus=[offers]), "A100-3-20C") == [
+        f"enable GRID A100-3-20C on n1-000008004 of GPU {GPU}"
+    ]
