@@ -63,7 +63,8 @@ PYTEST := pytest --quiet $(if $(K),-k '$(K)') $(PYTEST_ARGS)
 unit: $(TARBALL) ## Unit tests
 	$(PYTEST) tests/unit
 
-# One after the other, so that the labs of one suite are gone before the next starts its own.
+# Each in a process of its own, so that its labs end with it. AT_A_TIME=1 for one after the other, with live output.
+AT_A_TIME ?= 2
 MODULE_SUITES := tests/integration/modules/ tests/integration/vsphere_modules/
 SUITES := $(filter-out $(MODULE_SUITES),$(sort $(dir $(wildcard tests/integration/*/test_*.py))))
 
@@ -73,12 +74,8 @@ integration-modules: ## Tests of the modules through ansible-playbook, which are
 
 .PHONY: integration
 integration: $(INSTALLED) ## Tests of the installed collection and of the lab, on running labs
-	@failed=; for suite in $(SUITES); do \
-		echo "$$suite"; \
-		ANSIBLE_COLLECTIONS_PATH="$(CURDIR)/$(INSTALL_PATH)" $(PYTEST) -o pythonpath=". $(INSTALL_PATH)" $$suite; \
-		case $$? in 0) ;; 5) [ -n "$(K)" ] || failed="$$failed $$suite" ;; *) failed="$$failed $$suite" ;; esac; \
-	done; \
-	[ -z "$$failed" ] || { echo "failed:$$failed" >&2; exit 1; }
+	@ANSIBLE_COLLECTIONS_PATH="$(CURDIR)/$(INSTALL_PATH)" python tools/suites.py --at-a-time $(AT_A_TIME) \
+		$(if $(K),--may-be-empty) $(SUITES) -- $(PYTEST) -o pythonpath=". $(INSTALL_PATH)"
 
 TRACES ?= tests/data/traces
 
