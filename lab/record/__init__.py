@@ -79,7 +79,6 @@ def record(wanted: Wanted) -> Path:
                 if script:
                     recorder.play(script)
                 else:
-                    told(f"Watching for {wanted.seconds:g} s without writing anything; Ctrl-C ends it earlier.")
                     recorder.watch(wanted.seconds)
             finally:
                 # Steps that were played cannot be played again as if they were new: what there is, is kept.

@@ -119,6 +119,7 @@ class Recorder:
         """What happens by itself, or because of others: what they write to a spec is told as a request."""
         self.stage.look(afresh=True)
         began, since = self.stage.now, self.stage.history.revision
+        self._say(f"Watching for {seconds:g} s without writing anything; Ctrl-C ends it earlier.")
         try:
             self._pass(seconds)
         except KeyboardInterrupt:
