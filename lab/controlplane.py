@@ -34,6 +34,8 @@ FRONT_PROXY = "front-proxy-client"
 # Half of the start of these programs is garbage collection: memory buys it back, within a limit.
 FAST_START = {"GOGC": "400", "GOMEMLIMIT": "1GiB"}
 GATE = "api-gate"
+# At a limit that is too low the API server does little else than collect.
+MIB_PER_NODE = 12
 PORTS = ("etcd", "etcd-peer", "kube-apiserver", GATE, "kube-scheduler", "kube-controller-manager")
 
 AUDIT_POLICY = {
@@ -253,6 +255,7 @@ def _spawn_apiserver(run: RunDir) -> None:
         },
         # It would wait for its watchers, who have no reason to leave.
         grace=1.0,
+        env=FAST_START | {"GOMEMLIMIT": f"{1024 + MIB_PER_NODE * _nodes(run)}MiB"},
     )
 
 
@@ -264,6 +267,10 @@ def _spawn_gate(run: RunDir) -> None:
         [sys.executable, "-m", "lab.gate.daemon", f"--run-dir={run.path}"],
         env={"PYTHONPATH": str(Path(__file__).parent.parent)},
     )
+
+
+def _nodes(run: RunDir) -> int:
+    return (run.read().get("settings") or {}).get("nodes") or 0
 
 
 def _spawn_scheduler(run: RunDir) -> None:
@@ -300,9 +307,15 @@ def _controller_flags(run: RunDir, name: str) -> dict[str, object]:
     }
 
 
-def _spawn(run: RunDir, name: str, flags: Mapping[str, object], grace: float = processes.GRACE_SECONDS) -> None:
+def _spawn(
+    run: RunDir,
+    name: str,
+    flags: Mapping[str, object],
+    grace: float = processes.GRACE_SECONDS,
+    env: Mapping[str, str] = FAST_START,
+) -> None:
     program = run.read()["binaries"][name]
-    processes.spawn(run, name, [program, *as_arguments(flags)], env=FAST_START, grace=grace)
+    processes.spawn(run, name, [program, *as_arguments(flags)], env=env, grace=grace)
 
 
 def as_arguments(flags: Mapping[str, object]) -> list[str]:

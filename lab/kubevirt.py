@@ -9,7 +9,7 @@ import asyncio
 import base64
 import json
 import subprocess
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +40,8 @@ UNCHECKED_KINDS = {
     "VirtualMachinePool",
     "VirtualMachineSnapshotContent",
 }
+# What the lab itself stores or reads, and with KubeVirt running all the rest.
+STORED_KINDS = {"KubeVirt", "VirtualMachine", "VirtualMachineInstance"}
 UNCHECKED = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
 
 # After what Harvester sets by default; HostDevices is the one that VMs with devices need.
@@ -67,9 +69,20 @@ STATUS = {
 }
 
 
-def install_crds(run: RunDir, manifests: Path) -> None:
-    """The definitions and the KubeVirt object: VMs can be stored, whether or not KubeVirt runs."""
-    asyncio.run(_install(run, manifests))
+def install_crds(run: RunDir, manifests: Path, *, runs: bool, others: Sequence[Json] = ()) -> None:
+    """The definitions, without which VMs cannot even be stored, and `others` with them, until all are served.
+
+    Where KubeVirt does not run its components' own kinds are left out: each costs the API server a while.
+    """
+    asyncio.run(_install(run, manifests, runs, others))
+
+
+def create_cr(run: RunDir) -> None:
+    """The KubeVirt object.
+
+    Not at once: the API server holds the first object of a new kind back for two seconds.
+    """
+    asyncio.run(_create_cr(run))
 
 
 def start_early(run: RunDir, programs: Mapping[str, Path]) -> None:
@@ -84,7 +97,7 @@ def start_early(run: RunDir, programs: Mapping[str, Path]) -> None:
 
 
 def start(run: RunDir, programs: Mapping[str, Path]) -> None:
-    """virt-api, if it does not run yet, and virt-controller; needs what `install_crds` made."""
+    """virt-api, if it does not run yet, and virt-controller; needs what `install_crds` and `create_cr` made."""
     if not processes.is_running(run, "virt-api"):
         start_early(run, programs)
     asyncio.run(_create_prerequisites(run))
@@ -142,14 +155,17 @@ def _spawn(run: RunDir, name: str) -> None:
     )
 
 
-async def _install(run: RunDir, manifests: Path) -> None:
+async def _install(run: RunDir, manifests: Path, runs: bool, others: Sequence[Json]) -> None:
     with run.editing() as state:
         state["binaries"][MANIFESTS_BINARY] = str(manifests)
-    crds = _manifests(manifests)["crds"]
+    crds = [crd for crd in _manifests(manifests)["crds"] if runs or crd["spec"]["names"]["kind"] in STORED_KINDS]
     async with _client(run) as client:
-        await asyncio.gather(_create_namespace(client), *(_create_crd(client, crd) for crd in crds))
-        await _until_served(client, crds)
-        await _create_cr(client)
+        await asyncio.gather(
+            _create_namespace(client),
+            *(client.create_if_absent(CRD_PATH, crd) for crd in others),
+            *(_create_crd(client, crd) for crd in crds),
+        )
+        await _until_served(client, [*others, *crds])
 
 
 async def _create_prerequisites(run: RunDir) -> None:
@@ -203,15 +219,16 @@ async def _create_namespace(client: Client) -> None:
     await client.create_if_absent("/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
 
 
-async def _create_cr(client: Client) -> None:
+async def _create_cr(run: RunDir) -> None:
     cr = {
         "apiVersion": "kubevirt.io/v1",
         "kind": "KubeVirt",
         "metadata": {"name": "kubevirt"},
         "spec": {"configuration": CONFIGURATION},
     }
-    await client.create_if_absent(CR_PATH, cr)
-    await client.patch(f"{CR_PATH}/kubevirt/status", {"status": STATUS})
+    async with _client(run) as client:
+        await client.create_if_absent(CR_PATH, cr)
+        await client.patch(f"{CR_PATH}/kubevirt/status", {"status": STATUS})
 
 
 async def _create_crd(client: Client, crd: Json) -> None:

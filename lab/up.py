@@ -13,7 +13,8 @@ from lab import binaries, controlplane, kubevirt, processes, scenario as scenari
 from lab.control import Control
 from lab.errors import LabError
 from lab.gate.orders import order
-from lab.harvester import versions
+from lab.harvester import definitions, versions
+from lab.kube import Json
 from lab.rundir import RunDir
 from lab.running import HARVESTER, PARTS, environment, stop
 
@@ -90,25 +91,40 @@ def _start_vsphere(run: RunDir) -> None:
 
 
 def _start_parts(run: RunDir, built: dict[str, Path], *, with_kubevirt: bool) -> None:
-    # virt-api takes seconds of CPU before it needs anything, so it starts beside the API server.
-    early = (lambda: kubevirt.start_early(run, built)) if with_kubevirt else None
+    def early() -> None:
+        # Both compute for seconds before they need the API server, and then wait for it.
+        _spawn_harvester(run)
+        if with_kubevirt:
+            kubevirt.start_early(run, built)
+
     controlplane.start_api(run, built, meanwhile=early)
-    kubevirt.install_crds(run, built[kubevirt.MANIFESTS_BINARY])
+    kubevirt.install_crds(run, built[kubevirt.MANIFESTS_BINARY], runs=with_kubevirt, others=_definitions(run))
     controlplane.start_controllers(run)
     with ThreadPoolExecutor() as pool:
-        parts = [pool.submit(_start_harvester, run), pool.submit(controlplane.wait_ready, run)]
-        if with_kubevirt:
-            parts.append(pool.submit(_start_kubevirt, run, built))
+        parts = [
+            pool.submit(_wait_for_harvester, run),
+            pool.submit(controlplane.wait_ready, run),
+            pool.submit(_start_kubevirt, run, built) if with_kubevirt else pool.submit(kubevirt.create_cr, run),
+        ]
         for part in parts:
             part.result()
 
 
+def _definitions(run: RunDir) -> list[Json]:
+    """What the scenario's beginning has; what is defined later, the garbage collector finds within half a minute."""
+    settings = run.read()["settings"]
+    begin = scenarios.load(settings["scenario"], settings.get("nodes"))
+    devices = definitions.device_definitions(versions.named(settings["harvester_version"]))
+    return [*definitions.core_definitions(), *(devices if begin.addons[scenarios.PCIDEVICES] else [])]
+
+
 def _start_kubevirt(run: RunDir, built: dict[str, Path]) -> None:
+    kubevirt.create_cr(run)
     kubevirt.start(run, built)
     kubevirt.wait_ready(run)
 
 
-def _start_harvester(run: RunDir) -> None:
+def _spawn_harvester(run: RunDir) -> None:
     settings = run.read()["settings"]
     processes.spawn(
         run,
@@ -126,7 +142,6 @@ def _start_harvester(run: RunDir) -> None:
         ],
         env={"PYTHONPATH": str(Path(__file__).parent.parent)},
     )
-    _wait_for_harvester(run)
 
 
 def _restarted(run: RunDir) -> bool:
@@ -153,13 +168,14 @@ def _wait_for_harvester(run: RunDir, generation: int = 0) -> None:
     while True:
         try:
             status = control.status()
-            if status["failed"]:
-                raise _not_started(run, status["failed"])
-            if status["ready"] and status["generation"] == generation:
-                return
         except LabError:
+            status = {"failed": None, "ready": False}
             if not processes.is_running(run, HARVESTER):
                 raise _not_started(run, "it ended") from None
+        if status["failed"]:
+            raise _not_started(run, status["failed"])
+        if status["ready"] and status["generation"] == generation:
+            return
         if time.monotonic() > deadline:
             raise _not_started(run, f"not ready after {patience:.0f} s")
         time.sleep(0.05)
@@ -178,12 +194,15 @@ def reset(run_dir: RunDir | Path | str) -> None:
     if settings["vcsim"]:
         vsphere.stop(run)
         _start_vsphere(run)
-    if "server" in run.read() and not _restarted(run):
+    if "server" not in run.read():
+        return
+    order(run, "clear")
+    if not _restarted(run):
         processes.stop(run, HARVESTER)
-        order(run, "clear")
         begin = scenarios.load(settings["scenario"], settings.get("nodes"))
         wipe.everything(run, definitions=not begin.addons[scenarios.PCIDEVICES])
-        _start_harvester(run)
+        _spawn_harvester(run)
+        _wait_for_harvester(run)
 
 
 def clean(run: RunDir) -> None:

@@ -11,6 +11,8 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
+import aiohttp
+
 from lab import pki, scenario as scenarios, wipe
 from lab.clock import Clock, background
 from lab.errors import LabError
@@ -37,6 +39,7 @@ DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 SEED_STEP = 0.5
 SEED_PAUSE = 0.02
 SEED_STEPS = 4000
+API_PAUSE = 0.05
 
 
 class Harvester:
@@ -306,16 +309,28 @@ async def serve(arguments: argparse.Namespace) -> dict[str, Any] | None:
         control = ControlServer(harvester, run.control_socket, arguments.generation)
         await control.start()
         try:
+            await _until_api_answers(clients["harvester"])
             await harvester.start(arguments.speed)
-        except (ApiError, OSError) as error:
+        # Whatever it is, who waits for the start is told.
+        except Exception as error:
             log.exception("could not start")
-            control.failed = str(error)
+            control.failed = str(error) or repr(error)
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, control.over.set)
         await control.over.wait()
         await control.stop()
         await harvester.webhook.stop()
         return control.successor
+
+
+async def _until_api_answers(client: Client) -> None:
+    """The lab starts this process beside the API server, since both need a while."""
+    while True:
+        try:
+            await client.get("/readyz")
+            return
+        except (ApiError, OSError, TimeoutError, aiohttp.ClientError):
+            await asyncio.sleep(API_PAUSE)
 
 
 def _run(arguments: argparse.Namespace) -> None:

@@ -17,7 +17,7 @@ from lab.rundir import RunDir
 from tests.integration.api import CLAIMS, SRIOV_GPUS, VGPUS, Api
 from tests.integration.lab_cli.conftest import ROOT
 
-PARTS = ("etcd", "kube-apiserver", "api-gate", "kube-scheduler", "kube-controller-manager", "harvester")
+PARTS = ("etcd", "kube-apiserver", "api-gate", "harvester", "kube-scheduler", "kube-controller-manager")
 GPU, OTHER_GPU = f"{SRIOV_GPUS}/gpu-a-000008000", f"{SRIOV_GPUS}/gpu-b-000008000"
 
 

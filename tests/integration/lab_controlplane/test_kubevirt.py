@@ -28,7 +28,8 @@ def api(tmp_path_factory):
     run = RunDir(tmp_path_factory.mktemp("kubevirt"))
     try:
         controlplane.start_api(run, built, meanwhile=lambda: kubevirt.start_early(run, built))
-        kubevirt.install_crds(run, built[kubevirt.MANIFESTS_BINARY])
+        kubevirt.install_crds(run, built[kubevirt.MANIFESTS_BINARY], runs=True)
+        kubevirt.create_cr(run)
         controlplane.start_controllers(run)
         kubevirt.start(run, built)
         controlplane.wait_ready(run)
@@ -137,7 +138,8 @@ def test_components_survive_a_restart_of_the_api_server(api):
 def test_without_kubevirt_vms_are_stored(built, own_run):
     manifests = binaries.ensure([kubevirt.MANIFESTS_BINARY])[kubevirt.MANIFESTS_BINARY]
     controlplane.start_api(own_run, built)
-    kubevirt.install_crds(own_run, manifests)
+    kubevirt.install_crds(own_run, manifests, runs=False)
+    kubevirt.create_cr(own_run)
     api = Api(own_run)
     assert api("POST", VMS, vm("stored"))["metadata"]["uid"]
     assert api("GET", KUBEVIRT)["metadata"]["generation"] == 1
