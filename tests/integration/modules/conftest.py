@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from lab import up
-from lab.rundir import RunDir
 from tests.integration.labs import Lab
 from tests.integration.modules.playbooks import Playbooks
 
@@ -17,18 +15,27 @@ SPEED = 50.0
 VERSIONS = {"mdev": "1.7", "vfio": "1.8"}
 
 
+_running: list[Lab] = []
+
+
+@pytest.fixture
+def vm_lab(labs: Callable[[str], Lab]) -> Lab:
+    """A lab with a real KubeVirt, as its last test left it. The clock of the other one stands meanwhile."""
+    for other in _running:
+        if not other.stepped:
+            other.run_clock(0)
+    return labs("vm")
+
+
 @pytest.fixture(scope="session")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
-    """A lab of our own, or the one in MODULES_LAB, which then starts over."""
-    given = os.environ.get("MODULES_LAB")
-    run = RunDir(given) if given else None
-    if run is None:
-        run = up.start(tmp_path_factory.mktemp("lab-modules"), speed=SPEED, without=["kubevirt", "vsphere"])
+    """Started by the first test that asks for it."""
+    run = up.start(tmp_path_factory.mktemp("lab-modules"), speed=SPEED, without=["kubevirt", "vsphere"])
     lab = Lab(run)
-    lab.control.interfered = bool(given)
+    _running.append(lab)
     yield lab
-    if not given:
-        up.stop(run)
+    _running.clear()
+    up.stop(run)
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
@@ -34,28 +33,20 @@ def four_vgpus(lab: Lab) -> None:
 
 
 @pytest.fixture
-def vms(request: pytest.FixtureRequest, era: str) -> Lab:
+def vms(vm_lab: Lab, era: str) -> Lab:
     """A lab that runs VMs, with four vGPUs."""
-    return _lab(request).begin(version=VERSIONS[era], arranged=four_vgpus)
-
-
-def _lab(request: pytest.FixtureRequest) -> Lab:
-    if os.environ.get("MODULES_LAB"):
-        lab: Lab = request.getfixturevalue("running")
-    else:
-        lab = request.getfixturevalue("labs")("vm")
-    return lab
+    return vm_lab.begin(version=VERSIONS[era], arranged=four_vgpus)
 
 
 @pytest.fixture
-def vms_vfio(request: pytest.FixtureRequest) -> Lab:
+def vms_vfio(vm_lab: Lab) -> Lab:
     """The same, for what does not depend on the era."""
-    return _lab(request).begin(version="1.8", arranged=four_vgpus)
+    return vm_lab.begin(version="1.8", arranged=four_vgpus)
 
 
 @pytest.fixture
-def plays(request: pytest.FixtureRequest, tmp_path: Path) -> Playbooks:
-    return Playbooks(tmp_path, _lab(request).env)
+def plays(vm_lab: Lab, tmp_path: Path) -> Playbooks:
+    return Playbooks(tmp_path, vm_lab.env)
 
 
 def make(lab: Lab, name: str, *names: str, run: bool = False, **devices: list[Json]) -> None:
@@ -118,9 +109,9 @@ def got(result: Json) -> list[str | None]:
     return [vgpu["device"] for vgpu in result["vgpus"]]
 
 
-def test_the_page_on_harvester_runs_as_it_is_written(request: pytest.FixtureRequest, plays: Playbooks) -> None:
+def test_the_page_on_harvester_runs_as_it_is_written(vm_lab: Lab, plays: Playbooks) -> None:
     """From a fresh installation to a VM with a vGPU, and then the question what still fits."""
-    lab = _lab(request).begin(version="1.8", scenario="bare")
+    lab = vm_lab.begin(version="1.8", scenario="bare")
     make(lab, "trainer", run=True)
     blocks = [yaml.safe_load(block.split("```")[0]) for block in PAGE.read_text().split("```yaml\n")[1:]]
     ((play,), question) = blocks
