@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import ssl
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -37,6 +37,8 @@ class ApiError(Exception):
 class Client:
     def __init__(self, server: str, context: ssl.SSLContext, *, user_agent: str, token: str | None = None) -> None:
         self.server = server.rstrip("/")
+        # Told of every write that was accepted: its path, and the answer.
+        self.on_write: Callable[[str, Json], None] | None = None
         headers = {"User-Agent": user_agent, "Accept": "application/json"}
         if token:
             headers["Authorization"] = f"Bearer {token}"
@@ -118,7 +120,11 @@ class Client:
                 answer = text
             if response.status >= 400:
                 raise ApiError.from_status(response.status, answer)
-            return answer if isinstance(answer, dict) else {"text": answer}
+            if not isinstance(answer, dict):
+                return {"text": answer}
+            if method != "GET" and self.on_write:
+                self.on_write(path, answer)
+            return answer
 
     async def get(self, path: str, **options: Any) -> Json:
         return await self.request("GET", path, **options)

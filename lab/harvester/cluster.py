@@ -10,6 +10,7 @@ from lab.clock import Clock
 from lab.harvester import resources as r
 from lab.harvester.hardware import Host
 from lab.harvester.informer import Informer
+from lab.harvester.journal import Journal
 from lab.harvester.names import resource_name
 from lab.harvester.versions import Version
 from lab.kube import Client
@@ -30,6 +31,7 @@ class Cluster:
     hosts: dict[str, Host]
     informers: dict[r.Resource, Informer] = field(default_factory=dict)
     driver_ready: Callable[[str], str | None] = lambda node: None
+    journal: Journal = field(default_factory=Journal)
     _synced: int = 0
     _tasks: dict[r.Resource, asyncio.Task[None]] = field(default_factory=dict)
 
@@ -54,9 +56,19 @@ class Cluster:
         """Catch up with what others have written until now."""
         answer = await self.admin.get("/api/v1/namespaces", params={"limit": "1"})
         revision = int(answer["metadata"]["resourceVersion"])
-        if revision != self._synced:
+        if revision == self._synced:
+            return
+        own = self.journal.complete(self._synced, revision)
+        if own is None:
             await asyncio.gather(*(informer.sync() for informer in self.informers.values()))
-            self._synced = revision
+        else:
+            await asyncio.gather(*(self._seen(path, written) for written, path in own.items()))
+        self._synced = revision
+
+    async def _seen(self, path: str, revision: int) -> None:
+        for resource, informer in self.informers.items():
+            if resource.holds(path):
+                await informer.reached(revision)
 
     def vgpu_resource(self, type_name: str) -> str:
         return resource_name(type_name, upper_case=self.version.upper_case_resources)

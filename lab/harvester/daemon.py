@@ -57,6 +57,8 @@ class Harvester:
             pcidevices=clients["pcidevices"],
             hosts={node.name: Host(node) for node in scenario.nodes},
         )
+        for client in clients.values():
+            client.on_write = self.cluster.journal.note
         self.addons = Addons(self.cluster, self._switch_processes)
         self.drivers = Drivers(self.cluster, self.addons, self._look_at_pods)
         self.kubelets = {node.name: Kubelet(self.cluster, node, self._pod_trouble) for node in scenario.nodes}

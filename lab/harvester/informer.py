@@ -137,12 +137,15 @@ class Informer:
             await asyncio.wait_for(waiter, PATIENCE)
 
     async def seen(self, written: Json) -> Json:
-        revision = revision_of(written)
+        await self.reached(revision_of(written))
+        return written
+
+    async def reached(self, revision: int) -> None:
+        """Until all changes up to this one, which is one of this resource, are known here."""
         if self._revision < revision:
             waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             heapq.heappush(self._writers, (revision, next(self._order), waiter))
             await asyncio.wait_for(waiter, PATIENCE)
-        return written
 
     async def sync(self) -> None:
         """Catch up with what others have written until now."""

@@ -23,6 +23,9 @@ def transitions(
     moments = list(_moments(history, nodes, since, until))
     if not moments:
         return []
+    # Of one that is not there a replay reads the same, and the number of devices tells that it is not.
+    nothing = {name: device_text(World({}), name) for _, state in moments for name in state if " of " not in name}
+    moments = [(at, nothing | state) for at, state in moments]
     changed = {
         key for _, state in moments for key in {*state, *moments[0][1]} if state.get(key) != moments[0][1].get(key)
     }
