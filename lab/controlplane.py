@@ -35,7 +35,7 @@ FRONT_PROXY = "front-proxy-client"
 FAST_START = {"GOGC": "400", "GOMEMLIMIT": "1GiB"}
 GATE = "api-gate"
 # At a limit that is too low the API server does little else than collect.
-MIB_PER_NODE = 12
+MIB_PER_NODE = 8
 PORTS = ("etcd", "etcd-peer", "kube-apiserver", GATE, "kube-scheduler", "kube-controller-manager")
 
 AUDIT_POLICY = {
