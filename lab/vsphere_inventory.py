@@ -15,7 +15,8 @@ Entry = dict[str, Any]
 
 API_VERSIONS = ("8.0.3", "7.0.3", "6.7")
 
-SECTION_KEYS = {"api_version", "max_vgpus_per_vm", "hot_migrate", "datacenters"}
+SECTION_KEYS = {"api_version", "max_vgpus_per_vm", "hot_migrate", "users", "datacenters"}
+USER_KEYS = {"name", "privileges"}
 DATACENTER_KEYS = {
     "name",
     "clusters",
@@ -85,8 +86,16 @@ def inventory_from_scenario(section: Entry) -> Entry:
     if not section.get("datacenters"):
         raise LabError("The vsphere section names no datacenter.")
     inventory: Entry = {key: section[key] for key in ("max_vgpus_per_vm", "hot_migrate") if key in section}
+    inventory["users"] = [_user(entry) for entry in section.get("users", [])]
     inventory["datacenters"] = [_datacenter(entry) for entry in section["datacenters"]]
     return inventory
+
+
+def _user(entry: Entry) -> Entry:
+    _only("A user", entry, USER_KEYS)
+    if not entry.get("name"):
+        raise LabError("A user of the vsphere section has no name.")
+    return {"privileges": []} | entry
 
 
 def _datacenter(entry: Entry) -> Entry:

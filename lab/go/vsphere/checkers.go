@@ -11,16 +11,16 @@ import (
 	"github.com/vmware/govmomi/vim25/types"
 )
 
-// The dry runs of the compatibility checker: same rules, nothing changed.
+// The dry runs of both checkers: same rules, nothing changed.
 
-// answerChecks: a task belongs to an entity of the inventory, which the checker is not.
-func (g *checkerGate) answerChecks(ctx *simulator.Context, subject *types.ManagedObjectReference, method string, run func(*simulator.Context) (types.AnyType, *refusal), answer func(types.ManagedObjectReference) soap.HasFault) soap.HasFault {
+// answerChecks: a task belongs to an entity of the inventory, which a checker is not.
+func (g gate) answerChecks(ctx *simulator.Context, subject *types.ManagedObjectReference, method string, run func(*simulator.Context) (types.AnyType, *refusal), answer func(types.ManagedObjectReference) soap.HasFault) soap.HasFault {
 	if subject == nil || ctx.Map.Get(*subject) == nil {
 		subject = &vpx.RootFolder.Self
 	}
 	entity := ctx.Map.Get(*subject).(mo.Entity)
 	return g.lab.perform(ctx, operation{
-		method: method, description: "VirtualMachineCompatibilityChecker." + method, entity: entity, name: entity.Entity().Name, run: run,
+		method: method, description: "VirtualMachineChecker." + method, entity: entity, name: entity.Entity().Name, run: run,
 	}, answer)
 }
 
@@ -127,5 +127,23 @@ func (g *checkerGate) CheckCompatibilityTask(ctx *simulator.Context, req *types.
 		return results, nil
 	}, func(task types.ManagedObjectReference) soap.HasFault {
 		return &methods.CheckCompatibility_TaskBody{Res: &types.CheckCompatibility_TaskResponse{Returnval: task}}
+	})
+}
+
+func (g *provisioningGate) CheckCloneTask(ctx *simulator.Context, req *types.CheckClone_Task) soap.HasFault {
+	lab := g.lab
+	return g.answerChecks(ctx, &req.Vm, "CheckClone_Task", func(ctx *simulator.Context) (types.AnyType, *refusal) {
+		source := lab.vm(ctx, req.Vm)
+		if source == nil {
+			return nil, refuse(&types.ManagedObjectNotFound{Obj: req.Vm}, "The object %s does not exist.", req.Vm.Value)
+		}
+		result := types.CheckResult{Vm: &req.Vm}
+		wish := &types.CloneVM_Task{This: req.Vm, Folder: req.Folder, Name: req.Name, Spec: req.Spec}
+		if refused := lab.checkClone(ctx, source, wish); refused != nil {
+			result.Error = append(result.Error, refused.localized())
+		}
+		return types.ArrayOfCheckResult{CheckResult: []types.CheckResult{result}}, nil
+	}, func(task types.ManagedObjectReference) soap.HasFault {
+		return &methods.CheckClone_TaskBody{Res: &types.CheckClone_TaskResponse{Returnval: task}}
 	})
 }

@@ -59,12 +59,29 @@ func (l *Lab) checkClone(ctx *simulator.Context, source *simulator.VirtualMachin
 		if refused := reservedOption(config.ExtraConfig); refused != nil {
 			return refused
 		}
+		if refused := l.checkCloneMemory(source, host, req.Name, config); refused != nil {
+			return refused
+		}
 		if _, refused := l.checkDevices(at, config.DeviceChange); refused != nil {
 			return refused
 		}
 	}
 	_, refused = l.checkDevices(at, location.DeviceChange)
 	return refused
+}
+
+// checkCloneMemory: a lock is for a clone what it is for its source (facts 1.2).
+func (l *Lab) checkCloneMemory(source *simulator.VirtualMachine, host *gpuHost, name string, config *types.VirtualMachineConfigSpec) *refusal {
+	locked := source.Config.MemoryReservationLockedToMax
+	if config.MemoryReservationLockedToMax != nil {
+		locked = config.MemoryReservationLockedToMax
+	}
+	if locked == nil || !*locked {
+		return nil
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return tooMuchMemory(name, memoryAfter(source, config), l.largestHostMB(host.cluster))
 }
 
 func linked(req *types.CloneVM_Task) bool {
@@ -152,6 +169,7 @@ func (l *Lab) finishClone(ctx *simulator.Context, source, clone *simulator.Virtu
 	if config := req.Spec.Config; refused == nil && config != nil {
 		own := *config
 		own.ChangeVersion, own.Files, own.Name = "", nil, ""
+		keepOwnFiles(clone, own.DeviceChange)
 		refused = l.reconfigure(ctx, clone, &own)
 	}
 	l.version.forget(clone.Config)
@@ -192,6 +210,22 @@ func inherited(source *simulator.VirtualMachine) *types.VirtualMachineConfigSpec
 		}
 	}
 	return spec
+}
+
+// keepOwnFiles: a clone's disks are edited by the devices of its source, whose
+// files they name. govmomi would take those for the clone's own.
+func keepOwnFiles(clone *simulator.VirtualMachine, changes []types.BaseVirtualDeviceConfigSpec) {
+	for _, change := range changes {
+		disk, ok := change.GetVirtualDeviceConfigSpec().Device.(*types.VirtualDisk)
+		if !ok {
+			continue
+		}
+		for _, device := range clone.Config.Hardware.Device {
+			if mine := device.GetVirtualDevice(); mine.Key == disk.Key {
+				disk.Backing = mine.Backing
+			}
+		}
+	}
 }
 
 // linkDisks makes the disks of a linked clone children of the source's disks.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"reflect"
@@ -79,7 +80,8 @@ func (r *faultRule) build() (types.BaseMethodFault, error) {
 	}
 	value := reflect.New(kind)
 	if len(r.Fields) > 0 {
-		if err := json.Unmarshal(r.Fields, value.Interface()); err != nil {
+		// This decoder knows faults inside of faults, by their `_typeName`.
+		if err := types.NewJSONDecoder(bytes.NewReader(r.Fields)).Decode(value.Interface()); err != nil {
 			return nil, fmt.Errorf("fields of %s: %w", r.Fault, err)
 		}
 	}

@@ -14,7 +14,12 @@ import (
 // sessions, but it looks the reference up after the handler ran: rewriting it to
 // the gate's own reference makes govmomi call the gate (facts 8.3). The request
 // body keeps the original reference.
-type gate struct{ lab *Lab }
+type gate struct {
+	// govmomi's searches go through all objects and look for a managed object
+	// in each. This one is found by none of them.
+	mo.SearchIndex
+	lab *Lab
+}
 
 // Gates lock the objects they work on themselves.
 func (gate) Lock()   {}
@@ -27,6 +32,7 @@ type datacenterGate struct{ gate }
 type clusterGate struct{ gate }
 type browserGate struct{ gate }
 type checkerGate struct{ gate }
+type provisioningGate struct{ gate }
 
 func gateReference(kind string) types.ManagedObjectReference {
 	return types.ManagedObjectReference{Type: "Lab" + kind, Value: "gate"}
@@ -47,6 +53,9 @@ func (*browserGate) Reference() types.ManagedObjectReference {
 func (*checkerGate) Reference() types.ManagedObjectReference {
 	return gateReference("VirtualMachineCompatibilityChecker")
 }
+func (*provisioningGate) Reference() types.ManagedObjectReference {
+	return gateReference("VirtualMachineProvisioningChecker")
+}
 
 var gated = map[string][]string{
 	"VirtualMachine": {
@@ -61,12 +70,14 @@ var gated = map[string][]string{
 	"ClusterComputeResource":             {"PlaceVm", "AddHost_Task"},
 	"EnvironmentBrowser":                 {"QueryConfigTarget", "QueryConfigOption", "QueryConfigOptionEx"},
 	"VirtualMachineCompatibilityChecker": {"CheckVmConfig_Task", "CheckPowerOn_Task", "CheckCompatibility_Task"},
+	"VirtualMachineProvisioningChecker":  {"CheckClone_Task"},
 }
 
 func (l *Lab) openGates() {
-	g := gate{l}
+	g := gate{lab: l}
 	for _, object := range []mo.Reference{
 		&vmGate{g}, &hostGate{g}, &folderGate{g}, &datacenterGate{g}, &clusterGate{g}, &browserGate{g}, &checkerGate{g},
+		&provisioningGate{g},
 	} {
 		l.ctx.Map.Put(object)
 	}
@@ -75,13 +86,16 @@ func (l *Lab) openGates() {
 }
 
 // route sees every call before govmomi does.
-func (l *Lab) route(_ *simulator.Context, method *simulator.Method) (mo.Reference, types.BaseMethodFault) {
+func (l *Lab) route(ctx *simulator.Context, method *simulator.Method) (mo.Reference, types.BaseMethodFault) {
 	if l.rpcs.count(method.Name) {
 		l.expireSessions()
 		object := method.This
 		return nil, &types.NotAuthenticated{
 			NoPermission: types.NoPermission{Object: &object, PrivilegeId: "System.View"},
 		}
+	}
+	if refused := l.forbidden(ctx, method); refused != nil {
+		return nil, refused.localized().Fault
 	}
 	if slices.Contains(gated[method.This.Type], method.Name) && l.ctx.Map.Get(method.This) != nil {
 		method.This = gateReference(method.This.Type)

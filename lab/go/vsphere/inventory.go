@@ -11,7 +11,14 @@ import (
 type Inventory struct {
 	MaxVgpusPerVM int              `json:"max_vgpus_per_vm"`
 	HotMigrate    *bool            `json:"hot_migrate"`
+	Users         []UserSpec       `json:"users"`
 	Datacenters   []DatacenterSpec `json:"datacenters"`
+}
+
+// UserSpec is somebody who may do less than the administrator.
+type UserSpec struct {
+	Name       string   `json:"name"`
+	Privileges []string `json:"privileges"`
 }
 
 type DatacenterSpec struct {

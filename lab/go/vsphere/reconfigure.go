@@ -101,17 +101,28 @@ func (l *Lab) checkReservable(vm *simulator.VirtualMachine, memoryMB int64) *ref
 	if vm.Runtime.PowerState == types.VirtualMachinePowerStatePoweredOn {
 		unreserved = host.unreservedMB(vm.Self.Value)
 	} else {
-		for _, other := range l.hosts {
-			if other.cluster == host.cluster {
-				unreserved = max(unreserved, other.memoryMB)
-			}
-		}
+		unreserved = l.largestHostMB(host.cluster)
 	}
-	if memoryMB <= unreserved {
+	return tooMuchMemory(vm.Name, memoryMB, unreserved)
+}
+
+func tooMuchMemory(vm string, wantedMB, unreservedMB int64) *refusal {
+	if wantedMB <= unreservedMB {
 		return nil
 	}
-	return refuse(&types.InsufficientMemoryResourcesFault{Unreserved: unreserved << 20, Requested: memoryMB << 20},
-		"The available memory resources are insufficient: %d MB are wanted for virtual machine %s and %d MB can be reserved.", memoryMB, vm.Name, unreserved)
+	return refuse(&types.InsufficientMemoryResourcesFault{Unreserved: unreservedMB << 20, Requested: wantedMB << 20},
+		"The available memory resources are insufficient: %d MB are wanted for virtual machine %s and %d MB can be reserved.", wantedMB, vm, unreservedMB)
+}
+
+// largestHostMB is the most memory that a VM of the cluster could ever reserve; l.mu is held.
+func (l *Lab) largestHostMB(cluster types.ManagedObjectReference) int64 {
+	var most int64
+	for _, host := range l.hosts {
+		if host.cluster == cluster {
+			most = max(most, host.memoryMB)
+		}
+	}
+	return most
 }
 
 // unreservedMB leaves out what the VM itself has reserved.

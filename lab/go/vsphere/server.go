@@ -22,6 +22,7 @@ import (
 	"time"
 
 	pbm "github.com/vmware/govmomi/pbm/simulator"
+	"github.com/vmware/govmomi/vim25/types"
 )
 
 // credentials are read from a file or the environment, never from the command
@@ -54,7 +55,9 @@ func (l *Lab) handler(login credentials, host string) http.Handler {
 	l.service.RegisterSDK(l.ctx.Map, path+"/vimService")
 	l.service.RegisterSDK(pbm.New(), "/pbm/sdk")
 	l.service.Listen = &url.URL{Scheme: "https", Host: host, Path: path, User: url.UserPassword(login.User, login.Password)}
-	l.ctx.Map.SessionManager().ServiceHostName = host
+	sessions := l.ctx.Map.SessionManager()
+	sessions.ServiceHostName = host
+	sessions.ValidLogin = func(tried *types.Login) bool { return l.mayLogIn(login, tried) }
 	l.service.ServeMux.HandleFunc(path+"/vimServiceVersions.xml", l.serveVersions)
 	l.service.ServeMux.HandleFunc("/folder/", l.service.ServeDatastore)
 	return mend(l.service.ServeMux)

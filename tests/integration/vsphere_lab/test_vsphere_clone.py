@@ -110,6 +110,54 @@ def test_fact_5_a_taken_name_is_refused_with_the_vm_that_has_it(vcenter):
     assert fault.object == vcenter.vm("app-1")
 
 
+def test_a_clone_with_a_larger_disk_has_a_file_of_its_own(vcenter):
+    def disk_of(name):
+        devices = vcenter.vm(name).config.hardware.device
+        return next(device for device in devices if isinstance(device, vim.vm.device.VirtualDisk))
+
+    disk = disk_of("old-bios")
+    disk.capacityInKB = 64 << 20
+    disk.capacityInBytes = 64 << 30
+    change = vim.vm.device.VirtualDeviceSpec(operation="edit", device=disk)
+    for _attempt in range(2):
+        clone = vcenter.clone("old-bios", "vm", vim.vm.ConfigSpec(deviceChange=[change]))
+        assert disk_of("vm").capacityInKB == 64 << 20
+        assert disk_of("vm").backing.fileName != disk_of("old-bios").backing.fileName
+        # The template's file does not go with the clone.
+        vcenter.wait(clone.Destroy_Task())
+
+
+def check_clone(vcenter, name="new", config=None):
+    """What the dry run of a clone answers."""
+    location = vim.vm.RelocateSpec(pool=vcenter.cluster().resourcePool)
+    spec = vim.vm.CloneSpec(location=location, config=config, powerOn=False)
+    checker, source = vcenter.content.vmProvisioningChecker, vcenter.vm("ubuntu-22.04-efi")
+    (result,) = vcenter.wait(checker.CheckClone_Task(source, vcenter.datacenter().vmFolder, name, spec, None))
+    return [error.fault if hasattr(error, "fault") else error for error in result.error]
+
+
+@pytest.mark.parametrize("version", ["8.0.3", "7.0.3", "6.7"])
+def test_fact_1_5_a_clone_can_be_tried_out_without_being_made(start, section, spec, version):
+    vcenter = start(section, version)
+    before = names(vcenter)
+    locked = vim.vm.ConfigSpec(memoryReservationLockedToMax=True, memoryMB=1 << 20)
+    assert check_clone(vcenter, config=vim.vm.ConfigSpec(deviceChange=[spec.add("nvidia_a40-4q")])) == []
+    (taken,) = check_clone(vcenter, "app-1")
+    (unknown,) = check_clone(vcenter, config=vim.vm.ConfigSpec(deviceChange=[spec.add("nope")]))
+    (too_large,) = check_clone(vcenter, config=locked)
+    assert isinstance(taken, vim.fault.DuplicateName)
+    assert isinstance(unknown, vim.fault.InvalidDeviceBacking)
+    assert isinstance(too_large, vim.fault.InsufficientMemoryResourcesFault)
+    assert names(vcenter) == before
+
+
+def test_fact_1_2_a_clone_whose_memory_no_host_can_reserve_is_refused(vcenter):
+    config = vim.vm.ConfigSpec(memoryReservationLockedToMax=True, memoryMB=1 << 20)
+    fault = vcenter.refused(vcenter.clone_task("ubuntu-22.04-efi", "new", config))
+    assert isinstance(fault, vim.fault.InsufficientMemoryResourcesFault)
+    assert "new" not in names(vcenter)
+
+
 def test_a_template_needs_a_resource_pool(vcenter):
     assert isinstance(
         vcenter.refused(vcenter.clone_task("ubuntu-22.04-efi", "vm", pool=None)), vmodl.fault.InvalidArgument

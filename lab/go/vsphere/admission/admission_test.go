@@ -67,6 +67,24 @@ func TestMigTakesWhatTheGuideSays(t *testing.T) {
 	}
 }
 
+func TestMigLeavesRoomForLargeInstances(t *testing.T) {
+	gpu := a100("g")
+	for _, step := range []struct {
+		suffix string
+		start  int
+	}{{"1-5c", 6}, {"2-10c", 4}, {"4-20c", 0}} {
+		if refusal := Assign([]*Gpu{gpu}, step.suffix, []string{"grid_a100-" + step.suffix}, Performance, Rules{}); refusal != nil {
+			t.Fatal(refusal)
+		}
+		if got := gpu.Slots[len(gpu.Slots)-1].Start; got != step.start {
+			t.Errorf("%s: at %d, want %d", step.suffix, got, step.start)
+		}
+	}
+	if Assign([]*Gpu{a100("g")}, "vm", []string{"grid_a100-4-20c", "grid_a100-4-20c"}, Performance, Rules{}) == nil {
+		t.Error("two of 4-20c fit")
+	}
+}
+
 func TestMigRefusesTimeSlicedProfiles(t *testing.T) {
 	refusal := Assign([]*Gpu{a100("g")}, "vm", []string{"grid_a100-10c"}, Performance, Rules{})
 	if refusal == nil || refusal.Unsupported != "grid_a100-10c" {

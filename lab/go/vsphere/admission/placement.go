@@ -22,7 +22,8 @@ func (g *Gpu) placeMixed(slot *Slot) error {
 
 // placeMig follows the placements of the MIG guide: an instance starts at a
 // multiple of its memory slices, and its compute slices must not run over the
-// end. Boards with 7 compute slices have 8 memory slices.
+// end. Boards with 7 compute slices have 8 memory slices. It takes the last free
+// place, as lab/mig.py does: small instances leave room for large ones.
 func (g *Gpu) placeMig(slot *Slot) error {
 	profile := slot.Profile
 	if profile.Variant == "ME" {
@@ -36,9 +37,10 @@ func (g *Gpu) placeMig(slot *Slot) error {
 	if memorySlices == 7 {
 		memorySlices = 8
 	}
-	perSlice := g.FramebufferMiB / memorySlices
-	size := (profile.FramebufferMiB + perSlice - 1) / perSlice
-	for start := 0; start+size <= memorySlices && start+profile.MigSlices <= g.MigSlices; start += size {
+	// Sizes are rounded in names: an eighth of 94 GB is called 12.
+	size := max(1, (profile.FramebufferMiB*memorySlices+g.FramebufferMiB/2)/g.FramebufferMiB)
+	last := min(memorySlices-size, g.MigSlices-profile.MigSlices)
+	for start := last - last%size; start >= 0; start -= size {
 		if g.free(start, size) {
 			slot.Start, slot.Size = start, size
 			return nil
