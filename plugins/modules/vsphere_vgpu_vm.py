@@ -64,7 +64,8 @@ options:
     suboptions:
       profile:
         description:
-          - The profile, in any spelling. V(A40-8Q) finds V(nvidia_a40-8q).
+          - The profile, in any spelling. V(A40-8Q) finds V(nvidia_a40-8q). MIG profiles are named alike, such as
+            V(grid_a100-3-20c).
         type: str
         required: true
       count:
@@ -82,12 +83,13 @@ options:
     suboptions:
       vendor_id:
         description:
-          - The PCI vendor id, hexadecimal. NVIDIA is V(10de).
+          - The PCI vendor id, hexadecimal and in quotes, since YAML makes another number of V(0x10de). NVIDIA's is
+            V(10de).
         type: str
         required: true
       device_id:
         description:
-          - The PCI device id, hexadecimal.
+          - The PCI device id, hexadecimal and in quotes.
         type: str
         required: true
       count:
@@ -141,8 +143,9 @@ options:
     default: false
   placement:
     description:
-      - With V(auto), a host with room for all vGPUs is looked for before anything is changed. If DRS is on it makes the
-        choice, else the VM is started on the host that was found. Afterwards it is made sure that a GPU was assigned.
+      - With V(auto), a host with room for all devices is looked for before anything is changed. If DRS is on it makes
+        the choice, else the VM is started on the host that was found. Afterwards it is made sure that a GPU was
+        assigned.
       - With V(none), vSphere starts the VM where it likes.
     type: str
     choices: [auto, none]
@@ -262,13 +265,16 @@ extends_documentation_fragment:
 attributes:
   check_mode:
     support: full
-    details: A change of a VM that exists is tried out by vCenter itself, from 6.7 on.
+    details: vCenter is asked whether it would make the VM, and from 6.7 on whether it would change or start it.
   diff_mode:
     support: full
   platform:
     platforms: posix
 notes:
   - Removing the last vGPU leaves the memory reservation locked.
+  - Needs the privileges C(VirtualMachine.Config.*) for what a task changes, C(VirtualMachine.Interact.PowerOn) and
+    C(VirtualMachine.Interact.PowerOff) to start and stop, and for a new VM those of a clone. The page on VMs in the
+    collection's documentation has the exact list. In check mode the role C(Read-only) is enough.
 seealso:
   - module: vgpu.fleet.vsphere_gpu_host
   - module: vgpu.fleet.vsphere_gpu_info

@@ -10,6 +10,7 @@ that has room, `performance` the one with the fewest VMs (facts 1.3). What a GPU
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -93,7 +94,7 @@ class HostRoom:
     def admit(self, vgpus: Mapping[str, int], holder: Holder) -> bool:
         """Start a VM here, if all its vGPUs find a place."""
         wanted = [profile for profile, count in sorted(vgpus.items()) for _one in range(count)]
-        placed = self._assign(self._gpus, wanted, holder)
+        placed = self._assign(self._gpus, wanted, holder, set())
         if placed is None:
             return False
         self._gpus = placed
@@ -101,23 +102,40 @@ class HostRoom:
         return True
 
     # Rules
-    def _assign(self, gpus: list[Gpu], wanted: Sequence[str], holder: Holder) -> list[Gpu] | None:
-        """One vGPU after the other; an earlier choice is taken back when a later vGPU finds no place."""
+    def _assign(
+        self, gpus: list[Gpu], wanted: Sequence[str], holder: Holder, hopeless: set[Hashable]
+    ) -> list[Gpu] | None:
+        """One vGPU after the other; an earlier choice is taken back when a later vGPU finds no place.
+
+        `hopeless` are states from which the rest does not fit, by what GPUs there are and how many vGPUs are left:
+        many ways lead to the same.
+        """
         if not wanted:
             return gpus
+        likenesses = [survey(gpu, self.node).likeness for gpu in gpus]
+        state = (len(wanted), frozenset(Counter(likenesses).items()))
+        if state in hopeless or not self._could_take(gpus, Counter(wanted)):
+            return None
         profile = wanted[0]
-        failed: set[Hashable] = set()
+        tried: set[Hashable] = set()
         for index in self._in_order(gpus):
             gpu = gpus[index]
-            likeness = survey(gpu, self.node).likeness
-            if likeness in failed or not self._offers(gpu, profile) or self._room(gpu, profile)[0] < 1:
+            if likenesses[index] in tried or not self._offers(gpu, profile) or self._room(gpu, profile)[0] < 1:
                 continue
-            tried = [*gpus[:index], self._with(gpu, profile, holder), *gpus[index + 1 :]]
-            placed = self._assign(tried, wanted[1:], holder)
+            grown = [*gpus[:index], self._with(gpu, profile, holder), *gpus[index + 1 :]]
+            placed = self._assign(grown, wanted[1:], holder, hopeless)
             if placed is not None:
                 return placed
-            failed.add(likeness)
+            tried.add(likenesses[index])
+        hopeless.add(state)
         return None
+
+    def _could_take(self, gpus: Sequence[Gpu], wanted: Mapping[str, int]) -> bool:
+        """Whether there is room for each profile if there were no other."""
+        return all(
+            sum(self._room(gpu, profile)[0] for gpu in gpus if self._offers(gpu, profile)) >= count
+            for profile, count in wanted.items()
+        )
 
     def _in_order(self, gpus: Sequence[Gpu]) -> list[int]:
         def rank(index: int) -> tuple[int, int]:

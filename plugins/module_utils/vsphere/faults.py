@@ -116,8 +116,7 @@ def text_of(fault: Any) -> str:
         own = getattr(fault, "localizedMessage", None) or getattr(fault, "msg", None)
         if own and not own.startswith("*types.") and own not in texts:
             texts.append(own)
-        cause = getattr(fault, "faultCause", None)
-        fault = getattr(cause, "fault", cause)
+        fault = getattr(fault, "faultCause", None)
     return " ".join(_sentence(text) for text in dict.fromkeys(texts))
 
 
@@ -260,7 +259,7 @@ def _mib(size: int) -> str:
 def _no_host(fault: Any, subject: Subject, name_of: NameOf) -> Reading:
     """DRS tells the reason of each host (facts section 5): those are what matters."""
     hosts = list(getattr(fault, "host", None) or [])
-    errors = [getattr(entry, "fault", entry) for entry in getattr(fault, "error", None) or []]
+    errors = list(getattr(fault, "error", None) or [])
     if not errors:
         return Reading("no_compatible_host", f"no host can take {subject.wanted}{_told(fault)}")
     names = [name_of(host) for host in hosts] + ["?"] * (len(errors) - len(hosts))

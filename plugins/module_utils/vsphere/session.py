@@ -148,9 +148,8 @@ class Session:
 
     def _properties(self, entry: Any, subject: Subject) -> Properties:
         for missing in entry.missingSet or []:
-            fault = getattr(missing.fault, "fault", missing.fault)
-            if isinstance(fault, self.vim.fault.NoPermission):
-                raise error_from(fault, subject, self.name_of)
+            if isinstance(missing.fault, self.vim.fault.NoPermission):
+                raise error_from(missing.fault, subject, self.name_of)
         return {change.name: change.val for change in entry.propSet or []}
 
 

@@ -66,5 +66,4 @@ def _pending(seen: watch.Seen) -> list[Any]:
 def _outcome(session: Session, seen: Properties, subject: Subject) -> Any:
     if seen["info.state"] != "error":
         return seen.get("info.result")
-    error = seen.get("info.error")
-    return error_from(getattr(error, "fault", None) or error, subject, session.name_of)
+    return error_from(seen.get("info.error"), subject, session.name_of)

@@ -138,11 +138,11 @@ class VmChange:
         return Decision(plan, wish)
 
     def _room(self, machine: Machine, plan: VmPlan, reach: Reach) -> str | None:
-        """The host to start on. Without vGPUs, and without placement, that is not for us to say."""
+        """The host to start on. Without devices, and without placement, that is not for us to say."""
         if not plan.power.start:
             return None
         only = self._request.creation.esxi_host or None
-        if not self._request.auto or not plan.devices.vgpus:
+        if not self._request.auto or not plan.devices.any:
             return only
         current = self._hosts.name(machine.host)
         return choose_host(machine.name, plan, reach, without=machine.moid, current=current, only=only)
@@ -303,16 +303,18 @@ def judge_devices(name: str, machine: Machine, wish: Wish, reach: Reach) -> None
             most = reach.most_vgpus(max(machine.hardware_version, needed if wish.prepare else 0))
             vm_rules.refuse_what_cannot_boot(name, together, most=most)
     if devices.add_pci:
-        vm_rules.refuse_what_no_host_has(name, devices.pci, reach.pci_devices())
+        vm_rules.refuse_what_no_host_has(name, devices.pci, reach.pci_devices)
 
 
 def choose_host(
     name: str, plan: VmPlan, reach: Reach, *, without: str, current: str | None, only: str | None
 ) -> str | None:
     """A host with room, found by the planner; None where DRS makes the choice among those that have it."""
-    vgpus = plan.devices.vgpu_counts
-    found = vm_placement.rooms(reach.snapshot.fleet_without(without), vgpus, current=current)
-    vm_placement.refuse_without_room(name, vgpus, found)
+    devices = plan.devices
+    lacking = vm_placement.without_devices(devices.pci, reach.free_pci_devices(without)) if devices.pci else {}
+    fleet = reach.snapshot.fleet_without(without)
+    found = vm_placement.rooms(fleet, devices.vgpu_counts, current=current, lacking=lacking)
+    vm_placement.refuse_without_room(name, devices, found)
     if only:
         return only
     return None if reach.places_itself else found.best

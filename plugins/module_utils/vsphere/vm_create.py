@@ -42,6 +42,7 @@ from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm_plan import 
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm_power import HARD, PRESENT
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm_reach import Reach
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm_reading import Sighting, see
+from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm_rehearsal import rehearse_clone
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm_request import Request
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm_rules import InvalidRequest
 
@@ -79,7 +80,15 @@ class VmCreation:
 
     def run(self, *, check_mode: bool) -> Outcome:
         made = self._blueprint()
-        return self._predicted(made) if check_mode else self._make(made)
+        if not check_mode:
+            return self._make(made)
+        source = made.source.reference
+        rehearse_clone(self._session, self._subject(made), source, made.folder.reference, self.name, made.spec)
+        return self._predicted(made)
+
+    def _subject(self, made: Blueprint) -> Subject:
+        profiles = tuple(sorted(set(made.decision.plan.devices.vgpus)))
+        return Subject(f"make VM {self.name}", vm=self.name, profiles=profiles)
 
     # Deciding
     def _blueprint(self) -> Blueprint:
@@ -119,7 +128,7 @@ class VmCreation:
     def _room(self, plan: VmPlan, reach: Reach) -> str | None:
         """The host to start on, if the VM is started and that is for us to say."""
         only = self._creation.esxi_host or None
-        if not self._request.auto or not plan.devices.vgpus or not plan.power.start:
+        if not self._request.auto or not plan.devices.any or not plan.power.start:
             return only
         return choose_host(self.name, plan, reach, without="", current=None, only=only)
 
@@ -226,13 +235,10 @@ class VmCreation:
 
     # Applying
     def _make(self, made: Blueprint) -> Outcome:
-        plan = made.decision.plan
-        subject = Subject(f"make VM {self.name}", vm=self.name, profiles=tuple(sorted(set(plan.devices.vgpus))))
-        clone = made.source.reference.CloneVM_Task
         reference = tasks.run(
             self._session,
-            subject,
-            clone,
+            self._subject(made),
+            made.source.reference.CloneVM_Task,
             made.folder.reference,
             self.name,
             made.spec,

@@ -43,6 +43,11 @@ class DeviceDiff:
         return bool(self.add_vgpus or self.add_pci)
 
     @property
+    def any(self) -> bool:
+        """Whether the VM will have devices that only some hosts can give it."""
+        return bool(self.vgpus or self.pci)
+
+    @property
     def vgpu_counts(self) -> Counter[str]:
         """The vGPUs that the VM will have."""
         return Counter(self.vgpus)

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Which VM a task means: by path in one call, by name in one call over all folders, by uuid or by moid."""
+"""Which VM a task means: by path in one call, by name in one call over all folders, by moid, or by uuid in two."""
 
 from __future__ import annotations
 
@@ -75,7 +75,6 @@ class Entry:
 
     reference: Any
     path: str
-    uuids: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
@@ -129,15 +128,19 @@ class Inventory:
 
     def _by_uuid(self, identity: Identity) -> Any | None:
         """The uuid that the BIOS shows the guest, which copies of a VM may share, or that of the instance."""
-        wanted = identity.uuid.casefold()
-        found = [entry for entry in self._read("config.uuid", "config.instanceUuid")[0] if wanted in entry.uuids]
+        search, subject = self._session.content.searchIndex, Subject(f"find the VM {identity.said}")
+        found: dict[str, Any] = {}
+        for of_instance in (False, True):
+            vms = self._session.call(subject, search.FindAllByUuid, None, identity.uuid.lower(), True, of_instance)
+            found |= {moid_of(vm): vm for vm in vms or []}
         if len(found) > 1:
-            candidates = "; ".join(f"{entry.path} ({moid_of(entry.reference)})" for entry in found)
+            paths = {moid_of(entry.reference): entry.path for entry in self.vms}
+            candidates = "; ".join(sorted(f"{paths.get(moid, '?')} ({moid})" for moid in found))
             raise AmbiguousVm(
                 f"{len(found)} VMs have the uuid {identity.uuid}: {candidates}.",
                 hint="Copies of a VM can share it. Use the moid.",
             )
-        return found[0].reference if found else None
+        return next(iter(found.values()), None)
 
     def _by_path(self, path: str) -> Any | None:
         found = self._session.call(
@@ -209,10 +212,7 @@ class Inventory:
 
     @cached_property
     def _tree(self) -> tuple[tuple[Entry, ...], tuple[Entry, ...]]:
-        return self._read()
-
-    def _read(self, *uuids: str) -> tuple[tuple[Entry, ...], tuple[Entry, ...]]:
-        """VMs and folders, sorted by path; VMs with these properties, if any are asked for."""
+        """VMs and folders, sorted by path."""
         session = self._session
         vim, query = session.vim, session.vmodl.query.PropertyCollector
         down = [
@@ -235,7 +235,7 @@ class Inventory:
         wanted = query.FilterSpec(
             objectSet=[query.ObjectSpec(obj=session.content.rootFolder, selectSet=down, skip=False)],
             propSet=[
-                query.PropertySpec(type=vim.VirtualMachine, pathSet=["name", "parent", "parentVApp", *uuids]),
+                query.PropertySpec(type=vim.VirtualMachine, pathSet=["name", "parent", "parentVApp"]),
                 query.PropertySpec(type=vim.VirtualApp, pathSet=["name", "parentFolder"]),
                 query.PropertySpec(type=vim.Folder, pathSet=["name", "parent"]),
                 query.PropertySpec(type=vim.Datacenter, pathSet=["name", "parent"]),
@@ -244,10 +244,9 @@ class Inventory:
         found = session.collect(Subject("list VMs and folders"), wanted)
         known = {moid_of(entity): values for entity, values in found}
         vms, folders = [], []
-        for entity, values in found:
+        for entity, _values in found:
             if isinstance(entity, vim.VirtualMachine):
-                known_by = tuple(str(values[path]).casefold() for path in uuids if values.get(path))
-                vms.append(Entry(entity, path_of(moid_of(entity), known), known_by))
+                vms.append(Entry(entity, path_of(moid_of(entity), known)))
             elif isinstance(entity, vim.Folder):
                 path = path_of(moid_of(entity), known)
                 if path.count("/") > 1:

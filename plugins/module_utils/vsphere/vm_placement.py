@@ -2,16 +2,16 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Which hosts have room for all vGPUs of a VM, and why the others have not. Pure: the planner decides."""
+"""Which hosts have room for all devices of a VM, and why the others have not. Pure: the planner decides."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ansible_collections.vgpu.fleet.plugins.module_utils.errors import FleetError
-from ansible_collections.vgpu.fleet.plugins.module_utils.fleet import MIG, MIXED_SIZE, Fleet
+from ansible_collections.vgpu.fleet.plugins.module_utils.fleet import MIG, MIXED_SIZE, Fleet, Holder
 from ansible_collections.vgpu.fleet.plugins.module_utils.planning.capacity import (
     Means,
     Obstacle,
@@ -19,10 +19,12 @@ from ansible_collections.vgpu.fleet.plugins.module_utils.planning.capacity impor
     room_for,
     survey,
 )
-from ansible_collections.vgpu.fleet.plugins.module_utils.planning.demand import Demand, Policy, could_be
-from ansible_collections.vgpu.fleet.plugins.module_utils.planning.problem import Problem
+from ansible_collections.vgpu.fleet.plugins.module_utils.planning.demand import could_be
 from ansible_collections.vgpu.fleet.plugins.module_utils.profile import parse_or_none
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm_state import counted
+from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.admission import HostRoom
+from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm_devices import DeviceDiff, PciRequest
+from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm_rules import serves
+from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm_state import PciId, counted
 
 
 class NoRoom(FleetError):
@@ -42,10 +44,20 @@ class Rooms:
         return next(iter(self.fitting + self.unsure), None)
 
 
-def rooms(fleet: Fleet, vgpus: Mapping[str, int], *, current: str | None = None) -> Rooms:
-    """Each host for itself, since all vGPUs of a VM come from one. The fleet is the one without the VM.
+def without_devices(wanted: Sequence[PciRequest], devices: Mapping[str, Sequence[tuple[PciId, str]]]) -> dict[str, str]:
+    """The hosts that lack whole devices, with what they lack. `devices` are those that are free, by host."""
+    needed = Counter(wanted)
+    each = counted({f"PCI device {request}": count for request, count in needed.items()})
+    return {host: f"it has not {each} to give" for host, has in devices.items() if not serves(has, needed)}
 
-    The host on which the VM is registered comes first, then those whose GPUs are in use anyway.
+
+def rooms(
+    fleet: Fleet, vgpus: Mapping[str, int], *, current: str | None = None, lacking: Mapping[str, str] | None = None
+) -> Rooms:
+    """Each host for itself, since all devices of a VM come from one. The fleet is the one without the VM.
+
+    The host on which the VM is registered comes first, then those whose GPUs are in use anyway. `lacking` are hosts
+    that cannot take the VM for another reason.
     """
     fitting: list[tuple[bool, bool, str]] = []
     unsure: list[str] = []
@@ -56,7 +68,10 @@ def rooms(fleet: Fleet, vgpus: Mapping[str, int], *, current: str | None = None)
             reason = _why_not(alone, vgpus)
         except FleetError as error:
             reason = error.message
-        if not reason:
+        elsewhere = (lacking or {}).get(node.name, "")
+        if elsewhere:
+            reasons[node.name] = reason or elsewhere
+        elif not reason:
             fresh = not any(slot.holders for gpu in alone.gpus for slot in gpu.slots)
             fitting.append((node.name != current, fresh, node.name))
         elif _only_the_driver_knows(alone, vgpus):
@@ -66,11 +81,13 @@ def rooms(fleet: Fleet, vgpus: Mapping[str, int], *, current: str | None = None)
     return Rooms(tuple(name for *_rank, name in sorted(fitting)), tuple(unsure), reasons)
 
 
-def refuse_without_room(vm: str, vgpus: Mapping[str, int], found: Rooms) -> None:
+def refuse_without_room(vm: str, devices: DeviceDiff, found: Rooms) -> None:
     if found.best is None:
+        wanted = [counted(devices.vgpu_counts)] if devices.vgpus else []
+        wanted += [f"{count} x PCI device {request}" for request, count in sorted(Counter(devices.pci).items())]
         each = "; ".join(f"{host}: {reason.rstrip('.')}" for host, reason in sorted(found.reasons.items()))
         raise NoRoom(
-            f"No host has room for VM {vm} with {counted(vgpus)}" + (f" ({each})." if each else "."),
+            f"No host has room for VM {vm} with {', '.join(wanted)}" + (f" ({each})." if each else "."),
             hint="See what is free with vgpu.fleet.vgpu_availability, or use placement: none to leave it to vSphere.",
         )
 
@@ -81,12 +98,13 @@ def _why_not(alone: Fleet, vgpus: Mapping[str, int]) -> str:
         return "the host is not connected"
     if not node.schedulable:
         return "the host is in maintenance mode"
+    if not any(vgpus.values()):
+        return ""
     if not node.gpus:
         return "it has no GPU"
-    # The planner counts vGPUs that there are, whoever has them: these come on top.
-    there = Counter(slot.profile for _gpu, slot in alone.slots() if slot.profile)
-    demands = [Demand(profile, there[profile] + count) for profile, count in sorted(vgpus.items()) if count]
-    if not demands or Problem(alone, demands, Policy()).layout.fits:
+    # All its vGPUs one after the other: on a GPU in MIG mode each leaves less room for the next.
+    offered = {gpu.name: [name for slot in gpu.slots for name in slot.offered or ()] for gpu in node.gpus}
+    if HostRoom(node, offered).admit(vgpus, Holder("")):
         return ""
     return "; ".join(_obstacles(alone, vgpus)) or f"it has room for only a part of {counted(vgpus)}"
 
@@ -107,11 +125,16 @@ def _obstacles(alone: Fleet, vgpus: Mapping[str, int]) -> Iterable[str]:
 
 
 def _only_the_driver_knows(alone: Fleet, vgpus: Mapping[str, int]) -> bool:
-    """Where sizes mix, or instances are cut, a count is an estimate: the server has the last word."""
+    """Where sizes mix a count is an estimate, and so it is for the instances of an unknown board.
+
+    Then the server has the last word. What the slices of a known board do not give, it does not either.
+    """
     node = alone.nodes[0]
     parsed = [profile for profile in map(parse_or_none, vgpus) if profile]
     return node.usable and any(
-        gpu.mode in (MIXED_SIZE, MIG) and (gpu.mode == MIG) == profile.mig and gpu.sharing and not gpu.blocked
+        (not profile.mig if gpu.mode == MIXED_SIZE else profile.mig and gpu.mode == MIG and not gpu.max_instances)
+        and gpu.sharing
+        and not gpu.blocked
         for gpu in alone.gpus
         for profile in parsed
         if could_be(gpu, profile)

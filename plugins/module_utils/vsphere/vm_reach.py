@@ -12,10 +12,11 @@ from functools import cached_property
 from typing import Any
 
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere import inventory
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.faults import Subject
+from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.faults import Subject, moid_of
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.inventory import HostFacts
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.session import Session
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.snapshot import Snapshot
+from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm_reading import pci_devices
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm_state import PciId
 
 
@@ -82,6 +83,24 @@ class Reach:
         ]
         return max(limits, default=None)
 
+    def free_pci_devices(self, without: str) -> dict[str, list[tuple[PciId, str]]]:
+        """What of that no running VM has, apart from the one with this id."""
+        devices = self.pci_devices
+        paths = ["runtime.powerState", "runtime.host", "config.hardware.device"]
+        vms = [vm for host in self.hosts if devices.get(host.name) for vm in host.vms if moid_of(vm) != without]
+        names = {host.moid: host.name for host in self.hosts}
+        free = {name: list(has) for name, has in devices.items()}
+        for _vm, values in self._session.read(Subject("read the VMs of the hosts"), vms, paths):
+            if str(values.get("runtime.powerState")) != "poweredOn":
+                continue
+            there = free.get(names.get(moid_of(values.get("runtime.host")), ""), [])
+            for device in pci_devices(self._session, values.get("config.hardware.device")):
+                taken = next((one for one in there if one[0] in device.allowed and device.label in ("", one[1])), None)
+                if taken:
+                    there.remove(taken)
+        return free
+
+    @cached_property
     def pci_devices(self) -> dict[str, list[tuple[PciId, str]]]:
         """Ids and labels of what each host has for Dynamic DirectPath, free or not."""
         if not self._session.has("7.0"):

@@ -128,13 +128,14 @@ def machine_of(session: Session, reference: Any, properties: Mapping[str, Any]) 
         tools_running=properties.get("guest.toolsRunningStatus") == "guestToolsRunning",
         change_version=str(properties.get("config.changeVersion") or ""),
         extra_config={option.key: str(option.value) for option in properties.get("config.extraConfig") or []},
-        devices=tuple(_pci_devices(session, hardware.device)),
+        devices=tuple(pci_devices(session, hardware.device)),
         disks=tuple(_disks(session, hardware.device)),
         cards=tuple(_cards(session, hardware.device)),
     )
 
 
-def _pci_devices(session: Session, devices: Any) -> Iterator[PciDevice]:
+def pci_devices(session: Session, devices: Any) -> Iterator[PciDevice]:
+    """The passthrough devices among these, of whatever kind."""
     passthrough = session.vim.vm.device.VirtualPCIPassthrough
     dynamic = getattr(passthrough, "DynamicBackingInfo", None) if session.has("7.0") else None
     for device in devices or []:

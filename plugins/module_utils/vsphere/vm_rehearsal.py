@@ -10,7 +10,11 @@ from collections.abc import Collection
 from typing import Any
 
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere import tasks, vm_spec
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.faults import Subject, error_from, fault_names
+from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.faults import (
+    Subject,
+    error_from,
+    fault_names,
+)
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.session import Session
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm_plan import VmPlan
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm_reading import Sighting
@@ -40,11 +44,19 @@ def rehearse(session: Session, seen: Sighting, plan: VmPlan) -> None:
         _judge(session, subject, results, ())
 
 
+def rehearse_clone(session: Session, subject: Subject, source: Any, folder: Any, name: str, spec: Any) -> None:
+    """A VM that does not exist yet, on a server of any version."""
+    checker = session.content.vmProvisioningChecker
+    if checker is None:
+        return
+    results = tasks.run(session, subject, checker.CheckClone_Task, source, folder, name, spec, None)
+    _judge(session, subject, results, ())
+
+
 def _judge(session: Session, subject: Subject, results: Any, forgiven: Collection[str]) -> None:
     hosts, errors = [], []
     for result in results or []:
-        faults = [getattr(error, "fault", error) for error in result.error or []]
-        serious = [fault for fault in faults if not set(fault_names(fault)) & set(forgiven)]
+        serious = [fault for fault in result.error or [] if not set(fault_names(fault)) & set(forgiven)]
         if not serious:
             return
         hosts.append(result.host)

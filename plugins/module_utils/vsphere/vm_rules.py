@@ -130,7 +130,7 @@ def refuse_what_no_host_has(
 ) -> None:
     """`devices` are ids and labels of what each host has for Dynamic DirectPath, free or not."""
     needed = Counter(requests)
-    if not needed or any(_serves(has, needed) for has in devices.values()):
+    if not needed or any(serves(has, needed) for has in devices.values()):
         return
     for request, count in sorted(needed.items()):
         best = max((_count(has, request) for has in devices.values()), default=0)
@@ -146,7 +146,8 @@ def refuse_what_no_host_has(
     )
 
 
-def _serves(has: Sequence[tuple[PciId, str]], needed: Counter[PciRequest]) -> bool:
+def serves(has: Sequence[tuple[PciId, str]], needed: Counter[PciRequest]) -> bool:
+    """Whether a host with these devices can give all that are needed."""
     labelled = all(_count(has, request) >= count for request, count in needed.items() if request.label)
     by_ids: Counter[PciId] = Counter()
     for request, count in needed.items():

@@ -94,7 +94,7 @@ class Running:
         """The outer task's success says nothing about the VM (facts 1.5)."""
         result = self._run(subject, seen.datacenter.PowerOnMultiVM_Task, [seen.reference])
         for refused in (result.notAttempted if result else None) or []:
-            raise error_from(getattr(refused.fault, "fault", refused.fault), subject, self._session.name_of)
+            raise error_from(refused.fault, subject, self._session.name_of)
         for attempt in (result.attempted if result else None) or []:
             if attempt.task is not None:
                 tasks.wait(self._session, attempt.task, subject, timeout=self._request.wait_timeout)

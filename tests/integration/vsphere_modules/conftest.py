@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import json
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -14,8 +15,9 @@ from pyVim.connect import Disconnect
 from pyVmomi import vim
 
 from lab import binaries, scenario, vsphere
-from tests.integration.modules.playbooks import Playbooks
+from tests.integration.modules.playbooks import INSTALLED, Playbooks, Result
 from tests.integration.vsphere_lab.conftest import VCenter as Client
+from tests.integration.vsphere_modules import warm_interpreter
 
 Section = dict[str, Any]
 Json = dict[str, Any]
@@ -135,15 +137,33 @@ def version(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
+class WarmPlaybooks(Playbooks):
+    """Playbooks whose modules run in copies of a warm interpreter."""
+
+    def __init__(self, folder: Path, vcenter: VCenter, interpreter: Path) -> None:
+        super().__init__(folder, vcenter.env)
+        self._vars = {"ansible_python_interpreter": str(interpreter)}
+
+    def run(self, tasks: list[Json], **play: Any) -> list[Result]:
+        return super().run(tasks, vars=self._vars, **play)
+
+
+@pytest.fixture(scope="session")
+def interpreter() -> Iterator[Path]:
+    collections = os.environ.get("ANSIBLE_COLLECTIONS_PATH") or str(INSTALLED)
+    with warm_interpreter.started(Path(collections)) as interpreter:
+        yield interpreter
+
+
 @pytest.fixture
-def playbooks(tmp_path: Path) -> Callable[[VCenter], Playbooks]:
+def playbooks(tmp_path: Path, interpreter: Path) -> Callable[[VCenter], Playbooks]:
     """Runs tasks against a vCenter, with the environment that a user of it has."""
     made: list[Playbooks] = []
 
     def against(vcenter: VCenter) -> Playbooks:
         folder = tmp_path / f"plays-{len(made)}"
         folder.mkdir()
-        made.append(Playbooks(folder, vcenter.env))
+        made.append(WarmPlaybooks(folder, vcenter, interpreter))
         return made[-1]
 
     return against

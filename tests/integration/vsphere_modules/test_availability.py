@@ -95,22 +95,26 @@ def test_without_drs_the_host_is_charged(start, section, ask):
     assert on_host(result, "nvidia_a40-48q", "esx1")["free"] == 2
 
 
-@pytest.mark.parametrize(
-    ("change", "reason"),
-    [
-        ({"maintenance": True}, "host esx1 is in maintenance mode"),
-        ({"connected": False}, "host esx1 is not connected"),
-        ({"graphics_type": "shared"}, "it is not shared direct"),
-        ({"driver": False}, "driver is missing"),
-        ({"gpus": [{"board": "A40", "graphics_type": "direct"}]}, "given away whole"),
-    ],
-)
-def test_a_zero_has_its_reason(start, section, ask, change, reason):
-    section["clusters"][0]["hosts"][0] |= change
-    host = on_host(ask(start(section)), "nvidia_a40-4q", "esx1")
-    assert host["free_now"] == 0
-    assert all(reason in gpu["reason"] for gpu in host["gpus"])
-    assert host["gpus"]
+REASONS = {
+    "upkeep": ({"maintenance": True}, "host upkeep is in maintenance mode"),
+    "away": ({"connected": False}, "host away is not connected"),
+    "screen": ({"graphics_type": "shared"}, "it is not shared direct"),
+    "bare": ({"driver": False}, "driver is missing"),
+    "given": ({"gpus": [{"board": "A40", "graphics_type": "direct"}]}, "given away whole"),
+}
+
+
+def test_a_zero_has_its_reason(start, section, ask):
+    section["clusters"][0]["hosts"] += [
+        {"name": name, "gpus": [{"board": "A40", "count": 2}], **change} for name, (change, _reason) in REASONS.items()
+    ]
+    result = ask(start(section))
+    for name, (_change, reason) in REASONS.items():
+        host = on_host(result, "nvidia_a40-4q", name)
+        assert host["free_now"] == 0
+        assert host["gpus"]
+        assert all(reason in gpu["reason"] for gpu in host["gpus"]), name
+    assert counted(result, "nvidia_a40-4q", "free_now") == (48,)
 
 
 def test_clusters_and_hosts_can_be_chosen(start, section, ask):
@@ -143,7 +147,7 @@ def test_mig_instances_are_counted(start, section, ask):
     section["vms"].append(running("slice", "grid_a100-3-20c", **LARGE))
     result = ask(start(section), esxi_hosts=["esx1"])
     assert counted(result, "grid_a100-3-20c", "in_use", "free_now") == (1, 1)
-    assert counted(result, "grid_a100-1-5c", "free_now", "exact") == (3, False)
+    assert counted(result, "grid_a100-1-5c", "free_now", "exact") == (4, False)
     assert counted(result, "grid_a100-7-40c", "free_now") == (0,)
 
 

@@ -187,22 +187,27 @@ def test_what_is_not_there_is_named_with_what_is(vcenter, playbooks):
     assert FIRST in wrong[3].message
 
 
-@pytest.mark.parametrize(
-    ("fault", "fields", "code", "words"),
-    [
-        ("NoPermission", {"privilegeId": "Host.Config.Settings"}, "forbidden", ["Host.Config.Settings", "esx1"]),
-        ("NotEnoughLicenses", {}, "not_licensed", ["esx1"]),
-        ("InvalidArgument", {"invalidProperty": "config"}, "invalid_argument", ["config", "esx1"]),
-        ("HostNotConnected", {}, "host_unavailable", ["esx1"]),
-        ("InvalidState", {}, "vsphere_fault", ["esx1"]),
-    ],
-)
-def test_a_refusal_names_the_host_and_the_privilege(vcenter, playbooks, fault, fields, code, words):
-    vcenter.order_fault("UpdateGraphicsConfig", fault, fields=fields)
-    result = playbooks(vcenter).task("vsphere_gpu_host", esxi_hosts=["esx1"], assignment_policy="consolidation")
-    assert result.failed
-    assert result.code == code
-    assert all(word in result.message for word in words), result.message
+REFUSALS = [
+    ("NoPermission", {"privilegeId": "Host.Config.Settings"}, "forbidden", ["Host.Config.Settings", "esx1"]),
+    ("NotEnoughLicenses", {}, "not_licensed", ["esx1"]),
+    ("InvalidArgument", {"invalidProperty": "config"}, "invalid_argument", ["config", "esx1"]),
+    ("HostNotConnected", {}, "host_unavailable", ["esx1"]),
+    ("InvalidState", {}, "vsphere_fault", ["esx1"]),
+]
+
+
+def test_a_refusal_names_the_host_and_the_privilege(vcenter, playbooks):
+    rules = [
+        {"method": "UpdateGraphicsConfig", "fault": fault, "fields": fields, "as": "soap", "count": 1}
+        for fault, fields, _code, _words in REFUSALS
+    ]
+    vcenter.control("PUT", "/faults", rules)
+    wanted = {"esxi_hosts": ["esx1"], "assignment_policy": "consolidation"}
+    results = playbooks(vcenter).tasks(*[("vsphere_gpu_host", wanted)] * len(REFUSALS))
+    for result, (_fault, _fields, code, words) in zip(results, REFUSALS, strict=True):
+        assert result.failed
+        assert result.code == code, result.message
+        assert all(word in result.message for word in words), result.message
 
 
 def test_one_host_that_fails_does_not_stop_the_others_and_is_named(vcenter, playbooks):

@@ -218,20 +218,20 @@ def test_nothing_is_written_and_few_calls_are_made(vcenter, playbooks):
     }
 
 
-@pytest.mark.parametrize(
-    ("options", "code", "words"),
-    [
-        ({"password": "wrong"}, "unauthorized", "administrator@vsphere.local"),
-        ({"port": 1}, "bad_connection", "127.0.0.1:1"),
-        ({"hostname": "vcenter.invalid"}, "bad_connection", "vcenter.invalid"),
-        ({"validate_certs": True}, "bad_connection", "certificate"),
-        ({"proxy_host": "127.0.0.1", "proxy_port": 1}, "bad_connection", "cannot be reached"),
-    ],
-)
-def test_a_vcenter_that_cannot_be_used_is_named_with_the_reason(vcenter, playbooks, options, code, words):
-    result = playbooks(vcenter).task("vsphere_gpu_info", **options)
-    assert result.code == code, result.message
-    assert words in result.message
+UNUSABLE = [
+    ({"password": "wrong"}, "unauthorized", "administrator@vsphere.local"),
+    ({"port": 1}, "bad_connection", "127.0.0.1:1"),
+    ({"hostname": "vcenter.invalid"}, "bad_connection", "vcenter.invalid"),
+    ({"validate_certs": True}, "bad_connection", "certificate"),
+    ({"proxy_host": "127.0.0.1", "proxy_port": 1}, "bad_connection", "cannot be reached"),
+]
+
+
+def test_a_vcenter_that_cannot_be_used_is_named_with_the_reason(vcenter, playbooks):
+    results = playbooks(vcenter).tasks(*[("vsphere_gpu_info", options) for options, _code, _words in UNUSABLE])
+    for result, (_options, code, words) in zip(results, UNUSABLE, strict=True):
+        assert result.code == code, result.message
+        assert words in result.message
 
 
 def test_a_missing_option_is_named_with_its_environment_variable(vcenter, playbooks, monkeypatch):
@@ -242,18 +242,14 @@ def test_a_missing_option_is_named_with_its_environment_variable(vcenter, playbo
     assert "VMWARE_HOST" in result.message
 
 
-@pytest.mark.parametrize(
-    ("method", "fault", "fields", "code", "words"),
-    [
-        ("RetrievePropertiesEx", "NoPermission", {"privilegeId": "System.Read"}, "forbidden", "System.Read"),
-        ("RetrievePropertiesEx", "NotEnoughLicenses", {}, "not_licensed", "licence"),
-    ],
-)
-def test_a_refused_read_names_privilege_or_host(vcenter, playbooks, method, fault, fields, code, words):
-    vcenter.order_fault(method, fault, fields=fields)
-    result = playbooks(vcenter).task("vsphere_gpu_info")
-    assert result.code == code, result.message
-    assert words in result.message
+def test_a_refused_read_names_the_privilege_or_the_licence(vcenter, playbooks):
+    read = {"method": "RetrievePropertiesEx", "as": "soap", "count": 1}
+    forbidden = {**read, "fault": "NoPermission", "fields": {"privilegeId": "System.Read"}}
+    vcenter.control("PUT", "/faults", [forbidden, {**read, "fault": "NotEnoughLicenses"}])
+    first, second = playbooks(vcenter).tasks(*[("vsphere_gpu_info", {})] * 2)
+    assert (first.code, second.code) == ("forbidden", "not_licensed")
+    assert "System.Read" in first.message
+    assert "licence" in second.message
 
 
 def test_a_session_that_ends_in_the_middle_is_opened_again(vcenter, playbooks):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from pyVmomi import vim
 
-from tests.integration.modules.examples import examples
+from tests.integration.modules.examples import examples, returned
 from tests.integration.vsphere_lab.conftest import Specs
 
 MODULE = "vsphere_vgpu_vm"
@@ -214,44 +214,98 @@ def test_a_vm_is_found_by_path_in_one_call(vcenter, playbooks):
     assert vcenter.calls["RetrievePropertiesEx"] == 1
 
 
+def test_a_vm_is_found_by_uuid_in_two_calls_and_copies_are_told_apart(start, section, playbooks):
+    vcenter = start(section)
+    uuid, run = vcenter.vm("app-1").config.uuid, playbooks(vcenter)
+    vcenter.mark()
+    assert run.task(MODULE, uuid=uuid.upper())["vm"]["name"] == "app-1"
+    assert vcenter.calls["FindAllByUuid"] == 2
+    assert vcenter.calls["RetrievePropertiesEx"] == 1
+    vcenter.clone("ubuntu-22.04-efi", "twin", vim.vm.ConfigSpec(uuid=uuid))
+    shared, unknown = run.tasks((MODULE, {"uuid": uuid}), (MODULE, {"uuid": uuid.replace(uuid[:8], "0" * 8)}))
+    assert shared.code == "vm_ambiguous"
+    for words in ("/dc1/vm/app-1", "/dc1/vm/twin", vcenter.vm("twin")._moId):
+        assert words in shared.message
+    assert unknown.code == "vm_not_found"
+
+
 def test_a_template_is_not_changed(vcenter, playbooks):
     result = playbooks(vcenter).task(MODULE, name="ubuntu-22.04-efi", vgpus=[{"profile": FOUR}])
     assert result.code == "vm_is_template"
 
 
-# Refusals
+# Refusals: every fault of facts section 5, with what its message has to name
 FAULTS = {
+    "InsufficientGraphicsResourcesFault": ("no_room", FOUR),
+    "InvalidPowerState": ("invalid_power_state", "app-1"),
+    "DeviceHotPlugNotSupported": ("invalid_power_state", FOUR),
     "InvalidDeviceSpec": ("invalid_device", FOUR),
     "InvalidDeviceBacking": ("profile_not_offered", FOUR),
-    "DeviceUnsupportedForVmVersion": ("hardware_version", FOUR),
+    "DeviceUnsupportedForVmVersion": ("hardware_version", "vmx-17"),
+    "DeviceUnsupportedForVmPlatform": ("device_not_supported", FOUR),
     "DeviceNotSupported": ("device_not_supported", FOUR),
+    "DeviceBackingNotSupported": ("device_not_supported", FOUR),
     "TooManyDevices": ("too_many_devices", FOUR),
-    "DeviceHotPlugNotSupported": ("invalid_power_state", FOUR),
-    "InvalidPowerState": ("invalid_power_state", "app-1"),
-    "GenericVmConfigFault": ("vm_config", "app-1"),
+    "GenericVmConfigFault": ("vm_config", "Could not initialize plugin"),
     "InsufficientMemoryResourcesFault": ("insufficient_memory", "app-1"),
+    "InsufficientHostMemoryCapacityFault": ("insufficient_memory", "esx2"),
+    "NoCompatibleHost": ("no_compatible_host", "esx2: no GPU of host esx2 has room for nvidia_a40-4q"),
+    "NoCompatibleHostWithAccessToDevice": ("no_compatible_host", FOUR),
+    "SnapshotIncompatibleDeviceInVm": ("hindered_by_vgpu", FOUR),
+    "VMotionNotSupported": ("hindered_by_vgpu", FOUR),
+    "FeatureRequirementsNotMet": ("hindered_by_vgpu", FOUR),
+    "DuplicateName": ("duplicate_name", "app-1"),
+    "NoPermission": ("forbidden", "VirtualMachine.Config.AddRemoveDevice"),
     "RestrictedVersion": ("not_licensed", FOUR),
     "NotEnoughLicenses": ("not_licensed", FOUR),
-    "NoPermission": ("forbidden", "VirtualMachine.Config.AddRemoveDevice"),
 }
+# Two more end in another attempt: ConcurrentAccess and TaskInProgress, see below.
 
 
-@pytest.mark.parametrize("form", ["task", "soap"])
-def test_every_refusal_names_what_it_is_about(vcenter, playbooks, form):
-    fields = {"NoPermission": {"privilegeId": "VirtualMachine.Config.AddRemoveDevice"}}
-    fields["InvalidPowerState"] = {"requestedState": "poweredOff", "existingState": "poweredOn"}
+AT_THE_START = ["InsufficientGraphicsResourcesFault", "GenericVmConfigFault", "NoCompatibleHost", "NotEnoughLicenses"]
+
+
+def fault_fields(vcenter):
+    def inside(fault, **fields):
+        return {"fault": {"_typeName": fault, **fields}, "localizedMessage": "It is full."}
+
+    host = {"type": "HostSystem", "value": vcenter.host("esx2")._moId}
+    return {
+        "DeviceUnsupportedForVmVersion": {"currentVersion": "vmx-13", "expectedVersion": "vmx-17"},
+        "DuplicateName": {"name": "app-1", "object": {"type": "VirtualMachine", "value": vcenter.vm("app-1")._moId}},
+        "GenericVmConfigFault": {"reason": "Could not initialize plugin"},
+        "InsufficientHostMemoryCapacityFault": {"host": host},
+        "InvalidPowerState": {"requestedState": "poweredOff", "existingState": "poweredOn"},
+        "NoCompatibleHost": {"host": [host], "error": [inside("InsufficientGraphicsResourcesFault")]},
+        "NoPermission": {"privilegeId": "VirtualMachine.Config.AddRemoveDevice"},
+        "SnapshotIncompatibleDeviceInVm": {"fault": inside("DeviceNotSupported", device="a vGPU")},
+    }
+
+
+@pytest.mark.parametrize(
+    ("method", "form", "faults"), [("ReconfigVM_Task", "task", list(FAULTS)), ("PowerOnVM_Task", "soap", AT_THE_START)]
+)
+def test_every_refusal_names_what_it_is_about(start, section, playbooks, method, form, faults):
+    # Without DRS a VM starts by the call on which the fault is ordered.
+    section["clusters"][0]["drs"] = "off"
+    vcenter = start(section)
+    fields = fault_fields(vcenter)
+    if method == "PowerOnVM_Task":
+        vcenter.give(vcenter.vm("app-1"), FOUR)
     rules = [
-        {"method": "ReconfigVM_Task", "fault": fault, "as": form, "count": 1, "fields": fields.get(fault, {})}
-        for fault in FAULTS
+        {"method": method, "fault": fault, "as": form, "count": 1, "fields": fields.get(fault, {})} for fault in faults
     ]
     vcenter.control("PUT", "/faults", rules)
-    results = playbooks(vcenter).tasks(*[(MODULE, want(FOUR))] * len(FAULTS))
-    assert [result.code for result in results] == [code for code, _word in FAULTS.values()]
-    for result, (fault, (_code, word)) in zip(results, FAULTS.items(), strict=True):
+    state = "present" if method == "ReconfigVM_Task" else "powered_on"
+    results = playbooks(vcenter).tasks(*[(MODULE, want(FOUR, state=state))] * len(faults))
+    for result, fault in zip(results, faults, strict=True):
+        code, word = FAULTS[fault]
+        assert result.code == code, result.message
         assert word in result.message, fault
         assert "app-1" in result.message, fault
         assert not result.changed
-    assert profiles(vcenter) == []
+    assert vcenter.control("GET", "/faults") == []
+    assert power(vcenter) == "poweredOff"
 
 
 # What the devices need
@@ -464,6 +518,24 @@ def test_device_groups_and_foreign_devices_are_never_touched(vcenter, playbooks)
     assert result["vgpus"] == []
 
 
+def test_tasks_are_awaited_by_updates_and_never_asked_for_again_and_again(vcenter, playbooks):
+    vcenter.control("PUT", "/tasks", {"queued_ms": 300, "running_ms": 700})
+    vcenter.mark()
+    result = playbooks(vcenter).task(MODULE, **want(FOUR, state="powered_on"))
+    assert result.changed, result.message
+    # Queued, running, done: three updates for each of three tasks, the one inside DRS's included.
+    assert 3 <= vcenter.calls["WaitForUpdatesEx"] <= 9
+    assert vcenter.calls["RetrievePropertiesEx"] <= 8
+    assert "RetrieveProperties" not in vcenter.calls
+
+
+def test_a_task_that_takes_too_long_is_named(vcenter, playbooks):
+    vcenter.control("PUT", "/tasks", {"running_ms": 3000, "methods": ["ReconfigVM_Task"]})
+    result = playbooks(vcenter).task(MODULE, **want(FOUR, wait_timeout=1))
+    assert result.code == "timeout"
+    assert "change VM app-1" in result.message
+
+
 # Several in one VM
 def test_sets_that_no_vm_can_have_are_refused_before_anything_is_changed(start, section, playbooks):
     section["clusters"][0]["hosts"][1]["gpus"] = [{"board": "L40S"}]
@@ -483,6 +555,26 @@ def test_sets_that_no_vm_can_have_are_refused_before_anything_is_changed(start, 
     ]
     assert "takes 8" in results[2].message
     assert vcenter.writes == 0
+
+
+def test_how_many_a_vm_may_have_is_asked_of_the_server(start, section, playbooks):
+    section["max_vgpus_per_vm"] = 10
+    vcenter = start(section)
+    nine, eleven = playbooks(vcenter).tasks(
+        (MODULE, {"name": "app-1", "vgpus": [{"profile": "A40-1Q", "count": 9}]}),
+        (MODULE, {"name": "app-1", "vgpus": [{"profile": "A40-1Q", "count": 11}]}),
+    )
+    assert len(nine["vgpus"]) == 9, nine.message
+    assert "takes 10" in eleven.message
+
+
+def test_what_is_returned_is_what_the_documentation_says(vcenter, playbooks):
+    result = playbooks(vcenter).task(MODULE, **want(FOUR, state="powered_on"))
+    documented = returned(MODULE)
+    more = {"changed", "diff", "failed", "invocation", "output", "task_seconds"}
+    assert {key for key in result if not key.startswith("_")} == set(documented) | more
+    assert set(result["vm"]) == set(documented["vm"]["contains"])
+    assert set(result["vgpus"][0]) == set(documented["vgpus"]["contains"])
 
 
 def test_the_examples_of_the_documentation_run(vcenter, playbooks):

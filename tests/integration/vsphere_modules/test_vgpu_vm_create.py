@@ -52,6 +52,7 @@ def test_a_vm_is_made_prepared_and_started_in_one_clone_and_found_unchanged_afte
     assert predicted.changed, predicted.message
     assert predicted["created"]
     assert vcenter.writes == 0
+    assert vcenter.calls["CheckClone_Task"] == 1
     result = run.task(MODULE, **asked)
     assert result.changed, result.message
     assert vcenter.calls["CloneVM_Task"] == 1
@@ -148,6 +149,20 @@ def test_a_refused_clone_is_told_and_leaves_nothing(vcenter, playbooks):
     assert names(vcenter) == before
 
 
+@pytest.mark.parametrize("version", ["8.0.3", "6.7"])
+def test_check_mode_asks_the_server_whether_the_vm_could_be_made(start, section, playbooks, version):
+    vcenter = start(section, version)
+    run, asked = playbooks(vcenter), new(FOUR, memory_mb=1 << 20)
+    vcenter.mark()
+    predicted = run.task(MODULE, check=True, **asked)
+    assert vcenter.writes == 0
+    done = run.task(MODULE, **asked)
+    assert predicted.code == done.code == "insufficient_memory"
+    assert predicted.message == done.message
+    assert "trainer" in predicted.message
+    assert "trainer" not in names(vcenter)
+
+
 def test_a_linked_clone_hangs_on_the_disk_of_its_template(start, with_gpu_template, playbooks):
     vcenter = start(with_gpu_template)
     linked, no_snapshot = playbooks(vcenter).tasks(
@@ -198,28 +213,27 @@ def test_a_vm_goes_where_it_is_told_to(start, section, playbooks):
     assert not [device for device in pinned if isinstance(device, vim.vm.device.VirtualEthernetCard)]
 
 
-@pytest.mark.parametrize(
-    ("options", "code", "words"),
-    [
-        ({"template": "ubuntu"}, "vm_not_found", ["ubuntu", "ubuntu-22.04-efi"]),
-        ({"cluster": "gpus"}, "nothing_selected", ["gpus", "gpu"]),
-        ({"folder": "teams"}, "folder_not_found", ["/dc1/vm/teams"]),
-        ({"datacenter": "dc2"}, "folder_not_found", ["dc2", "dc1"]),
-        ({"resource_pool": "research"}, "location_not_found", ["research"]),
-        ({"datastore": "ds2"}, "location_not_found", ["ds2", "ds1"]),
-        ({"datastore_cluster": "pod"}, "location_not_found", ["pod"]),
-        ({"storage_policy": "gold"}, "location_not_found", ["gold"]),
-        ({"networks": [{"name": "VM network"}]}, "location_not_found", ["VM network", "VM Network"]),
-        ({"esxi_host": "esx4"}, "nothing_selected", ["esx4"]),
-        ({"disk_gb": 10}, "invalid_request", ["10", "20"]),
-    ],
-)
-def test_what_is_not_there_is_named_before_anything_is_made(vcenter, playbooks, options, code, words):
+NOT_THERE = [
+    ({"template": "ubuntu"}, "vm_not_found", ["ubuntu", "ubuntu-22.04-efi"]),
+    ({"cluster": "gpus"}, "nothing_selected", ["gpus", "gpu"]),
+    ({"folder": "teams"}, "folder_not_found", ["/dc1/vm/teams"]),
+    ({"datacenter": "dc2"}, "folder_not_found", ["dc2", "dc1"]),
+    ({"resource_pool": "research"}, "location_not_found", ["research"]),
+    ({"datastore": "ds2"}, "location_not_found", ["ds2", "ds1"]),
+    ({"datastore_cluster": "pod"}, "location_not_found", ["pod"]),
+    ({"storage_policy": "gold"}, "location_not_found", ["gold"]),
+    ({"networks": [{"name": "VM network"}]}, "location_not_found", ["VM network", "VM Network"]),
+    ({"esxi_host": "esx4"}, "nothing_selected", ["esx4"]),
+    ({"disk_gb": 10}, "invalid_request", ["10", "20"]),
+]
+
+
+def test_what_is_not_there_is_named_before_anything_is_made(vcenter, playbooks):
     vcenter.mark()
-    result = playbooks(vcenter).task(MODULE, **new(FOUR, **options))
-    assert result.code == code, result.message
-    for word in words:
-        assert word in result.message
+    results = playbooks(vcenter).tasks(*[(MODULE, new(FOUR, **options)) for options, _code, _words in NOT_THERE])
+    for result, (_options, code, words) in zip(results, NOT_THERE, strict=True):
+        assert result.code == code, result.message
+        assert all(word in result.message for word in words), result.message
     assert vcenter.writes == 0
 
 
@@ -305,3 +319,22 @@ def test_a_whole_device_must_be_in_some_host_before_anything_is_made(start, sect
     assert len(fewer["pci_devices"]) == 1
     assert fewer["restarted"]
     assert none["pci_devices"] == []
+
+
+def test_without_drs_a_whole_device_is_looked_for_on_the_hosts_that_still_have_it(start, section, playbooks):
+    cluster = section["clusters"][0]
+    cluster["drs"] = "off"
+    for host in cluster["hosts"][1:]:
+        host["pci_devices"] = [{"vendor_id": "10de", "device_id": "20f1"}]
+    vcenter = start(section)
+    asked = {
+        "template": "ubuntu-22.04-efi",
+        "pci_devices": [{"vendor_id": "10de", "device_id": "20f1"}],
+        "state": "powered_on",
+    }
+    first, second, third = playbooks(vcenter).tasks(*[(MODULE, {"name": f"w-{n}", **asked}) for n in range(3)])
+    assert [first["vm"]["node"], second["vm"]["node"]] == ["esx2", "esx3"], first.message + second.message
+    assert third.code == "no_room"
+    for words in ("w-2", "1 x PCI device 10de:20f1", "esx1: ", "esx2: ", "esx3: it has not"):
+        assert words in third.message
+    assert "w-2" not in names(vcenter)

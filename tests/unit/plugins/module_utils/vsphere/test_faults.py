@@ -60,7 +60,11 @@ FAULTS = [
     (vim.fault.NoCompatibleHostWithAccessToDevice(), "no_compatible_host", ["nvidia_a40-8q"]),
     (vim.fault.ConcurrentAccess(), "conflict", ["trainer"]),
     (vim.fault.TaskInProgress(), "conflict", ["trainer"]),
-    (vim.fault.SnapshotIncompatibleDeviceInVm(), "hindered_by_vgpu", ["trainer", "nvidia_a40-8q"]),
+    (
+        vim.fault.SnapshotIncompatibleDeviceInVm(fault=vim.fault.DeviceNotSupported(device="a vGPU")),
+        "hindered_by_vgpu",
+        ["trainer", "nvidia_a40-8q"],
+    ),
     (vim.fault.VMotionNotSupported(), "hindered_by_vgpu", ["trainer", "nvidia_a40-8q"]),
     (vim.fault.FeatureRequirementsNotMet(), "hindered_by_vgpu", ["trainer"]),
     (vim.fault.DuplicateName(name="trainer"), "duplicate_name", ["trainer"]),

@@ -142,7 +142,7 @@ def test_both_kinds_of_profiles_and_no_mode_are_a_doubt():
         ([], {"grid_a100-1-5c": 7, "grid_a100-2-10c": 3, "grid_a100-3-20c": 2, "grid_a100-7-40c": 1}),
         (
             ["grid_a100-3-20c"],
-            {"grid_a100-1-5c": 3, "grid_a100-2-10c": 1, "grid_a100-3-20c": 2, "grid_a100-7-40c": 0},
+            {"grid_a100-1-5c": 4, "grid_a100-2-10c": 2, "grid_a100-3-20c": 2, "grid_a100-7-40c": 0},
         ),
         (["grid_a100-7-40c"], {"grid_a100-1-5c": 0, "grid_a100-2-10c": 0, "grid_a100-3-20c": 0, "grid_a100-7-40c": 1}),
     ],

@@ -6,12 +6,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from ansible_collections.vgpu.fleet.plugins.module_utils.fleet import Fleet, Gpu, Holder, Node, Slot
+from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm_devices import DeviceDiff, PciRequest
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm_placement import (
     NoRoom,
     refuse_without_room,
     rooms,
+    without_devices,
 )
 
 FOUR, EIGHT, WHOLE = "nvidia_a40-4q", "nvidia_a40-8q", "nvidia_a40-48q"
@@ -68,7 +72,7 @@ def test_each_host_without_room_has_its_reason():
     assert "maintenance" in found.reasons["esx6"]
     assert "not shared direct" in found.reasons["esx7"]
     with pytest.raises(NoRoom, match=r"VM web with 1 x nvidia_a40-4q .*esx4: it has no GPU"):
-        refuse_without_room("web", {FOUR: 1}, found)
+        refuse_without_room("web", DeviceDiff(vgpus=(FOUR,)), found)
 
 
 def test_another_board_is_no_room():
@@ -81,4 +85,47 @@ def test_where_only_the_driver_knows_a_host_is_not_ruled_out():
     mixed = host("esx8", gpu("esx8", 0, ("a", "nvidia_a40-24q"), ("b", "nvidia_a40-16q"), mode="mixed_size"))
     found = rooms(Fleet((mixed,)), {"nvidia_a40-12q": 1})
     assert found.best == "esx8"
-    refuse_without_room("web", {"nvidia_a40-12q": 1}, found)
+    refuse_without_room("web", DeviceDiff(vgpus=("nvidia_a40-12q",)), found)
+
+
+A100 = PciRequest((0x10DE, 0x20F1))
+FREE = {"esx1": [], "esx2": [(A100.ids, "fast")], "esx4": [(A100.ids, ""), (A100.ids, "fast")]}
+
+
+def test_whole_devices_come_from_one_host_that_still_has_them():
+    fleet = Fleet((EMPTY, USED, BARE))
+    both = rooms(fleet, {}, lacking=without_devices([A100, A100], FREE))
+    assert both.fitting == ("esx4",)
+    assert both.reasons["esx2"] == "it has not 2 x PCI device 10de:20f1 to give"
+    labelled = rooms(fleet, {}, lacking=without_devices([PciRequest(A100.ids, "fast")], FREE))
+    assert labelled.fitting == ("esx2", "esx4")
+
+
+def test_a_host_with_room_for_vgpus_and_without_the_device_is_no_room():
+    lacking = without_devices([A100], {**FREE, "esx2": []})
+    found = rooms(Fleet((EMPTY, USED, BARE)), {FOUR: 1}, lacking=lacking)
+    assert found.best is None
+    assert found.reasons["esx4"] == "it has no GPU"
+    with pytest.raises(NoRoom, match=r"with 1 x nvidia_a40-4q, 1 x PCI device 10de:20f1 .*esx1: it has not"):
+        refuse_without_room("web", DeviceDiff(vgpus=(FOUR,), pci=(A100,)), found)
+
+
+SLICES = ("grid_a100-1-5c", "grid_a100-3-20c", "grid_a100-4-20c")
+
+
+def test_mig_instances_of_a_vm_must_fit_beside_each_other():
+    free = Slot("free", offered=SLICES)
+    most = {"grid_a100-1-5c": 7, "grid_a100-3-20c": 2, "grid_a100-4-20c": 1}
+    card = Gpu("a", "esx9", address="a", slots=(free,), boards=("A100",), mode="mig", platform="vsphere", sharing=True)
+    fleet = Fleet((host("esx9", replace(card, framebuffer_mib=40 * 1024, max_instances=most)),))
+    assert rooms(fleet, {"grid_a100-3-20c": 1, "grid_a100-4-20c": 1}).fitting == ("esx9",)
+    assert rooms(fleet, {"grid_a100-4-20c": 1, "grid_a100-1-5c": 3}).fitting == ("esx9",)
+    # Slices decide, whoever is asked: nobody has the last word about these.
+    assert rooms(fleet, {"grid_a100-4-20c": 1, "grid_a100-1-5c": 4}).best is None
+    assert rooms(fleet, {"grid_a100-3-20c": 2, "grid_a100-1-5c": 1}).best is None
+
+
+def test_a_large_demand_that_does_not_fit_is_answered_at_once():
+    many = host("esx1", *(gpu("esx1", number) for number in range(8)))
+    assert rooms(Fleet((many,)), {FOUR: 96}).best == "esx1"
+    assert rooms(Fleet((many,)), {FOUR: 97}).best is None

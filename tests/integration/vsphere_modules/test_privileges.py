@@ -1,0 +1,96 @@
+"""The privileges that the documentation asks for are enough, and each of them is needed."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+DOCS = Path(__file__).parents[3] / "docs"
+VM, HOST = "vsphere_vgpu_vm", "vsphere_gpu_host"
+# The lab's storage policies are a server of their own, which asks for no privilege.
+UNCHECKED = {"StorageProfile.View"}
+LOOKING = {"System.View", "System.Read"}
+
+EVERYTHING = {
+    "name": "trainer",
+    "template": "old-bios",
+    "cpus": 4,
+    "memory_mb": 8192,
+    "annotation": "ours",
+    "disk_gb": 30,
+    "networks": [{"name": "storage"}, {"name": "VM Network"}],
+    "cloud_init": {"user_data": "#cloud-config"},
+    "vgpus": [{"profile": "A40-4Q"}],
+    "state": "powered_on",
+}
+GONE = {"name": "trainer", "state": "absent", "power_cycle": "hard"}
+
+
+def documented(page):
+    text = (DOCS / page).read_text()
+    section = text[text.index("privileges are needed?") :].split("\n## ")[0]
+    return set(re.findall(r"\b[A-Z]\w+(?:\.[A-Z]\w+)+\b", section)) - UNCHECKED
+
+
+VM_PRIVILEGES = documented("vsphere-vm.md") - LOOKING
+HOST_PRIVILEGES = documented("vsphere-hosts.md") - LOOKING
+
+
+def user(name, privileges):
+    return {"name": f"{name}@vsphere.local", "privileges": sorted(privileges)}
+
+
+@pytest.fixture
+def vcenter(start, section):
+    """With one user who has all privileges that the documentation names, and for each of them one who lacks it."""
+    section["networks"] = ["VM Network", "storage"]
+    section["vms"].append({"name": "origin"})
+    everything = VM_PRIVILEGES | HOST_PRIVILEGES
+    section["users"] = [user("all", everything), user("none", [])]
+    section["users"] += [user(privilege, everything - {privilege}) for privilege in sorted(everything)]
+    return start(section)
+
+
+def as_user(name, module, options):
+    return (module, {"username": f"{name}@vsphere.local", **options})
+
+
+def test_what_the_documentation_asks_for_is_enough(vcenter, playbooks):
+    results = playbooks(vcenter).tasks(
+        as_user("all", VM, EVERYTHING),
+        as_user("all", VM, EVERYTHING),
+        as_user("all", VM, {"name": "trainer", "vgpus": [{"profile": "A40-8Q"}], "power_cycle": "soft"}),
+        as_user("all", VM, GONE),
+        as_user("all", VM, {**EVERYTHING, "template": "origin", "state": "present"}),
+        as_user("all", HOST, {"cluster": "gpu", "graphics_type": "shared"}),
+    )
+    assert not any(result.failed for result in results), [result.message for result in results]
+
+
+def test_each_privilege_is_needed_and_named_when_it_is_missing(vcenter, playbooks):
+    from_vm = {**EVERYTHING, "name": "copy", "template": "origin", "state": "present"}
+    cases = dict.fromkeys(sorted(VM_PRIVILEGES), (VM, EVERYTHING))
+    cases["VirtualMachine.Provisioning.Clone"] = (VM, from_vm)
+    cases["VirtualMachine.Inventory.Delete"] = (VM, {"name": "app-1", "state": "absent"})
+    cases["VirtualMachine.Interact.PowerOff"] = (VM, {"name": "app-2", "state": "powered_off", "power_cycle": "hard"})
+    cases |= dict.fromkeys(sorted(HOST_PRIVILEGES), (HOST, {"cluster": "gpu", "graphics_type": "shared"}))
+    vcenter.wait(vcenter.vm("app-2").PowerOnVM_Task())
+    tried = [as_user(privilege, *case) for privilege, case in cases.items()]
+    results = playbooks(vcenter).tasks(*tried)
+    for privilege, result in zip(cases, results, strict=True):
+        assert result.code == "forbidden", (privilege, result.message)
+        assert privilege in result.message
+
+
+def test_looking_and_check_mode_need_no_more_than_read_only(vcenter, playbooks):
+    results = playbooks(vcenter).tasks(
+        as_user("none", "vsphere_gpu_info", {}),
+        as_user("none", "vgpu_availability", {"platform": "vsphere"}),
+        as_user("none", VM, EVERYTHING),
+        as_user("none", VM, {"name": "app-1", "vgpus": [{"profile": "A40-4Q"}]}),
+        as_user("none", HOST, {"cluster": "gpu", "graphics_type": "shared"}),
+        check=True,
+    )
+    assert not any(result.failed for result in results), [result.message for result in results]

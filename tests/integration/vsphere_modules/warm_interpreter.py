@@ -1,0 +1,49 @@
+"""What to give Ansible as the interpreter of modules, so that they start warm: see warm_python.py."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+SERVER = Path(__file__).with_name("warm_python.py")
+LIBRARIES = ("ansible.module_utils.basic", "pyVmomi", "pyVim.connect")
+START_SECONDS = 60
+
+
+@contextlib.contextmanager
+def started(collections: Path) -> Iterator[Path]:
+    """An interpreter that has imported the vSphere utilities of the collection below `collections`."""
+    # A socket's path has to be short.
+    with tempfile.TemporaryDirectory(prefix="warm-") as name:
+        address, interpreter = Path(name) / "socket", Path(name) / "python"
+        interpreter.write_text(
+            f"#!{sys.executable} -IS\n"
+            f"import sys\nsys.path.insert(0, {str(SERVER.parent)!r})\nimport warm_python\n"
+            f"sys.exit(warm_python.request({str(address)!r}, sys.argv[1:]))\n"
+        )
+        interpreter.chmod(0o700)
+        command = [sys.executable, str(SERVER), "serve", str(address), *LIBRARIES, *_utilities(collections)]
+        server = subprocess.Popen(command, env={**os.environ, "PYTHONPATH": str(collections)})
+        try:
+            deadline = time.monotonic() + START_SECONDS
+            while not address.exists():
+                assert server.poll() is None, f"no warm interpreter: exit status {server.returncode}"
+                assert time.monotonic() < deadline, "no warm interpreter in time"
+                time.sleep(0.02)
+            yield interpreter
+        finally:
+            server.terminate()
+            server.wait()
+
+
+def _utilities(collections: Path) -> Iterator[str]:
+    top = collections / "ansible_collections/vgpu/fleet/plugins/module_utils"
+    for file in sorted(top.rglob("*.py")):
+        if file.name != "__init__.py" and file.relative_to(top).parts[0] not in ("harvester", "rancher"):
+            yield ".".join(file.relative_to(collections).with_suffix("").parts)
