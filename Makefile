@@ -65,12 +65,7 @@ unit: $(TARBALL) ## Unit tests
 
 # Each in a process of its own, so that its labs end with it. AT_A_TIME=1 for one after the other, with live output.
 AT_A_TIME ?= 2
-MODULE_SUITES := tests/integration/modules/ tests/integration/vsphere_modules/
-SUITES := $(filter-out $(MODULE_SUITES),$(sort $(dir $(wildcard tests/integration/*/test_*.py))))
-
-.PHONY: integration-modules
-integration-modules: ## Tests of the modules through ansible-playbook, which are too new to be part of test
-	@$(MAKE) integration SUITES="$(MODULE_SUITES)"
+SUITES := $(sort $(dir $(wildcard tests/integration/*/test_*.py)))
 
 .PHONY: integration
 integration: $(INSTALLED) ## Tests of the installed collection and of the lab, on running labs
