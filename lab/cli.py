@@ -94,6 +94,14 @@ def parser() -> argparse.ArgumentParser:
         choices=running.PARTS,
         help="leave a part out: without kubevirt VMs are stored, not run; may be given several times",
     )
+    start.add_argument(
+        "--with",
+        dest="extra",
+        action="append",
+        default=[],
+        choices=running.EXTRAS,
+        help="start more than usual: a Rancher that makes guest clusters of VMs",
+    )
     start.add_argument("--only", choices=("harvester", "vsphere"), help="start one platform of the scenario alone")
     command("down", "stop the lab, whatever state it is in")
     command("status", "show what runs, and the simulated time")
@@ -153,9 +161,10 @@ def _up(chosen: argparse.Namespace) -> None:
         vsphere_version=chosen.vsphere_version,
         speed=chosen.speed,
         without=chosen.without,
+        extra=chosen.extra,
         only=chosen.only,
     )
-    parts = ", ".join(process.name for process in processes.status(run))
+    parts = ", ".join(process.name for process in running.all_processes(run))
     print(f"The lab is up in {run.path}: {parts}.")
     print(f"Use it: eval $(lab env --run-dir {run.path})")
 
@@ -166,7 +175,7 @@ def _down(chosen: argparse.Namespace) -> None:
 
 def _status(chosen: argparse.Namespace) -> int:
     run = RunDir(chosen.run_dir)
-    found = processes.status(run)
+    found = running.all_processes(run)
     if not found:
         print(f"No lab in {run.path}.")
         return 1

@@ -252,6 +252,7 @@ def _spawn_apiserver(run: RunDir) -> None:
             "max-requests-inflight": 4000,
             "max-mutating-requests-inflight": 2000,
             "profiling": False,
+            **run.read().get("apiserver_flags", {}),
         },
         # It would wait for its watchers, who have no reason to leave.
         grace=1.0,

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from lab import processes, vsphere
@@ -10,18 +11,36 @@ from lab.errors import LabError
 from lab.rundir import RunDir
 
 PARTS = ("kubevirt", "vsphere", "core-webhook")
+EXTRAS = ("rancher",)
 HARVESTER = "harvester"
 
 
 def stop(run_dir: RunDir | Path | str) -> None:
     run = run_dir if isinstance(run_dir, RunDir) else RunDir(run_dir)
     if run.exists():
+        # The lab's own processes first: one of them starts further clusters.
         processes.stop_all(run)
+        for cluster in further_clusters(run):
+            processes.stop_all(cluster)
+
+
+def further_clusters(run: RunDir) -> Iterator[RunDir]:
+    """Clusters beside Harvester's, each in a run directory of its own inside the lab's."""
+    for state in sorted([*run.path.glob("rancher/state.json"), *run.path.glob("guests/*/state.json")]):
+        yield RunDir(state.parent)
+
+
+def all_processes(run: RunDir) -> list[processes.ProcessStatus]:
+    """In the order of their start; those of further clusters have the cluster's name before their own."""
+    found = processes.status(run)
+    for cluster in further_clusters(run):
+        found += [replace(one, name=f"{cluster.path.name}/{one.name}") for one in processes.status(cluster)]
+    return found
 
 
 def environment(run: RunDir) -> dict[str, str]:
     """What a user of the lab exports."""
-    if not any(process.running for process in processes.status(run)):
+    if not any(process.running for process in all_processes(run)):
         raise LabError(f"No lab runs in {run.path}.", hint="Start one: lab up (with the same --run-dir).")
     state = run.read()
     exports = {"LAB_RUN_DIR": str(run.path)}
@@ -35,14 +54,25 @@ def environment(run: RunDir) -> dict[str, str]:
             "LAB_CLIENT_KEY": str(run.pki / "client-admin.key"),
             "LAB_AUDIT_LOG": str(run.audit_log),
         }
+    exports |= _rancher(run)
     vcenter = vsphere.info(run)
     if vcenter is not None:
         exports |= vsphere.env(vcenter)
     return exports
 
 
+def _rancher(run: RunDir) -> dict[str, str]:
+    if "rancher" not in run.read():
+        return {}
+    from lab.rancher import rancher
+
+    return rancher.environment(run)
+
+
 def log_files(run: RunDir, names: Iterable[str]) -> list[Path]:
     found = {path.stem: path for path in sorted(run.logs.glob("*.log"))}
+    for cluster in further_clusters(run):
+        found |= {f"{cluster.path.name}/{path.stem}": path for path in sorted(cluster.logs.glob("*.log"))}
     if not found:
         raise LabError(f"There is no lab in {run.path}.", hint="Start one: lab up (with the same --run-dir).")
     for name in names:

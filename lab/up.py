@@ -15,8 +15,9 @@ from lab.errors import LabError
 from lab.gate.orders import order
 from lab.harvester import definitions, versions
 from lab.kube import Json
+from lab.rancher import rancher
 from lab.rundir import RunDir
-from lab.running import HARVESTER, PARTS, environment, stop
+from lab.running import EXTRAS, HARVESTER, PARTS, all_processes, environment, stop
 
 __all__ = ["environment", "reset", "start", "stop"]
 
@@ -34,15 +35,19 @@ def start(
     vsphere_version: str = vsphere.API_VERSIONS[0],
     speed: float = 1.0,
     without: Collection[str] = (),
+    extra: Collection[str] = (),
     only: str | None = None,
 ) -> RunDir:
-    unknown = set(without) - set(PARTS)
-    if unknown:
-        raise LabError(f"The lab has no part {', '.join(sorted(unknown))}.", hint=f"It has {', '.join(PARTS)}.")
+    for chosen, known in ((without, PARTS), (extra, EXTRAS)):
+        unknown = set(chosen) - set(known)
+        if unknown:
+            raise LabError(f"The lab has no part {', '.join(sorted(unknown))}.", hint=f"It has {', '.join(known)}.")
+    if "rancher" in extra and ("kubevirt" in without or only == "vsphere"):
+        raise LabError("Rancher's machines are VMs that run.", hint="Start it with Harvester and with KubeVirt.")
     wanted = scenarios.load(scenario, nodes)
     versions.named(harvester_version)
     run = RunDir(run_dir)
-    if any(process.running for process in processes.status(run)):
+    if any(process.running for process in all_processes(run)):
         raise LabError(f"A lab already runs in {run.path}.", hint="Stop it with lab down, or choose another --run-dir.")
     clean(run)
     with_vsphere = _wants_vsphere(wanted, without, only)
@@ -64,6 +69,7 @@ def start(
             "vsphere_version": vsphere_version,
             "speed": speed,
             "without": sorted(without),
+            "with": sorted(extra),
             "vcsim": str(built[VCSIM]) if with_vsphere else None,
         }
     )
@@ -73,7 +79,7 @@ def start(
         if with_harvester:
             _start_parts(run, built, with_kubevirt=with_kubevirt)
     except BaseException:
-        processes.stop_all(run)
+        stop(run)
         raise
     return run
 
@@ -91,16 +97,20 @@ def _start_vsphere(run: RunDir) -> None:
 
 
 def _start_parts(run: RunDir, built: dict[str, Path], *, with_kubevirt: bool) -> None:
-    def early() -> None:
-        # Both compute for seconds before they need the API server, and then wait for it.
-        _spawn_harvester(run)
-        if with_kubevirt:
-            kubevirt.start_early(run, built)
-
-    controlplane.start_api(run, built, meanwhile=early)
-    kubevirt.install_crds(run, built[kubevirt.MANIFESTS_BINARY], runs=with_kubevirt, others=_definitions(run))
-    controlplane.start_controllers(run)
     with ThreadPoolExecutor() as pool:
+        beside = [pool.submit(rancher.start_api, run, built)] if "rancher" in run.read()["settings"]["with"] else []
+
+        def early() -> None:
+            # These compute for seconds before they need the API server, and then wait for it.
+            if with_kubevirt:
+                kubevirt.start_early(run, built)
+            for part in beside:
+                part.result()
+            _spawn_harvester(run)
+
+        controlplane.start_api(run, built, meanwhile=early)
+        kubevirt.install_crds(run, built[kubevirt.MANIFESTS_BINARY], runs=with_kubevirt, others=_definitions(run))
+        controlplane.start_controllers(run)
         parts = [
             pool.submit(_wait_for_harvester, run),
             pool.submit(controlplane.wait_ready, run),
@@ -139,6 +149,7 @@ def _spawn_harvester(run: RunDir) -> None:
             f"--harvester-version={settings['harvester_version']}",
             f"--speed={settings['speed']}",
             f"--without={','.join(settings['without'])}",
+            f"--with={','.join(settings['with'])}",
         ],
         env={"PYTHONPATH": str(Path(__file__).parent.parent)},
     )
@@ -201,6 +212,8 @@ def reset(run_dir: RunDir | Path | str) -> None:
         processes.stop(run, HARVESTER)
         begin = scenarios.load(settings["scenario"], settings.get("nodes"))
         wipe.everything(run, definitions=not begin.addons[scenarios.PCIDEVICES])
+        if "rancher" in settings["with"]:
+            rancher.forget(run)
         _spawn_harvester(run)
         _wait_for_harvester(run)
 

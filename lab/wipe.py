@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 
 from lab.controlplane import VIEWER_ROLE
+from lab.customresources import DEFINITIONS
 from lab.harvester import resources as r
 from lab.kube import ApiError, Client, Json
 from lab.rundir import RunDir
 
-DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 WEBHOOKS = "/apis/admissionregistration.k8s.io/v1"
 OURS = ("pcidevices-validator", "pcidevices-mutator", "harvester-validator", "harvester-mutator")
 # Owners before what they would make again.
@@ -50,7 +50,7 @@ async def _everything(run: RunDir, definitions: bool) -> None:
     async with Client.from_kubeconfig(run.kubeconfig("harvester")) as client:
         await _forget_webhooks(client)
         for resource in ORDER:
-            await _empty(client, resource)
+            await empty(client, resource)
         await _forget_rights(client)
         kubevirt = r.KUBEVIRT.path("kubevirt", r.HARVESTER_NAMESPACE)
         await client.patch(kubevirt, {"spec": {"configuration": {"permittedHostDevices": None}}})
@@ -88,7 +88,7 @@ def _is_built_in(thing: Json) -> bool:
     return of_the_system or BOOTSTRAPPED_LABEL in labels or metadata["name"] in (VIEWER_ROLE, "default")
 
 
-async def _empty(client: Client, resource: r.Resource) -> None:
+async def empty(client: Client, resource: r.Resource) -> None:
     while True:
         try:
             things = (await client.get(resource.collection))["items"]

@@ -9,11 +9,11 @@ import signal
 import time
 from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import aiohttp
 
-from lab import pki, scenario as scenarios, wipe
+from lab import customresources, pki, scenario as scenarios, wipe
 from lab.clock import Clock, background
 from lab.errors import LabError
 from lab.harvester import definitions, resources as r, rules, versions
@@ -32,9 +32,11 @@ from lab.kube import ApiError, Client, Json
 from lab.rundir import RunDir
 from lab.scenario import Scenario
 
+if TYPE_CHECKING:
+    from lab.rancher.rancher import Rancher
+
 log = logging.getLogger(__name__)
 
-DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 # The start of a scenario is stepped through: simulated seconds each, at least so many real ones, so often at most.
 SEED_STEP = 0.5
 SEED_PAUSE = 0.02
@@ -78,13 +80,15 @@ class Harvester:
         self._permitted: Json | None = None
         self.cleanup = NodeCleanup(self.cluster, lambda: any(process.alive for process in self.processes.values()))
         self.ready = False
+        # Beside Harvester, and only where it was asked for.
+        self.rancher: Rancher | None = None
         self._registered = False
         self.cluster.driver_ready = self.drivers.not_ready
 
     # Start
     async def start(self, speed: float) -> None:
         self._clock_task = asyncio.get_running_loop().create_task(self.clock.run())
-        await self._install(definitions.core_definitions())
+        await customresources.install(self.cluster.admin, definitions.core_definitions())
         self.cluster.watch(*CORE_RESOURCES)
         await asyncio.gather(*(kubelet.register() for kubelet in self.kubelets.values()))
         await self._write_settings()
@@ -101,28 +105,11 @@ class Harvester:
         self.cleanup.run()
         self.drivers.seeding = False
         self.addons.on_driver_rollout = self.drivers.values_changed
+        if self.rancher is not None:
+            await self.rancher.start()
         self._beats = [asyncio.get_running_loop().create_task(k.beat()) for k in self.kubelets.values()]
         self.clock.set_speed(speed)
         self.ready = True
-
-    async def _install(self, things: list[Json]) -> None:
-        await asyncio.gather(*(self._define(thing) for thing in things))
-        names = [thing["metadata"]["name"] for thing in things]
-        while not all([await self._is_served(name) for name in names]):
-            await asyncio.sleep(0.05)
-
-    async def _define(self, thing: Json) -> None:
-        """As the controllers do at their start: a definition that another version left is brought up to date."""
-        client, path = self.cluster.admin, f"{DEFINITIONS}/{thing['metadata']['name']}"
-        if await client.get_or_none(path) is None:
-            await client.create_if_absent(DEFINITIONS, thing)
-        else:
-            await client.patch(path, {"spec": thing["spec"]})
-
-    async def _is_served(self, name: str) -> bool:
-        thing = await self.cluster.admin.get(f"{DEFINITIONS}/{name}")
-        conditions = (thing.get("status") or {}).get("conditions") or []
-        return any(c["type"] == "Established" and c["status"] == "True" for c in conditions)
 
     async def _write_settings(self) -> None:
         body = {
@@ -184,7 +171,7 @@ class Harvester:
     async def _switch_processes(self, on: bool) -> None:
         if on and not self._registered:
             self._registered = True
-            await self._install(definitions.device_definitions(self.cluster.version))
+            await customresources.install(self.cluster.admin, definitions.device_definitions(self.cluster.version))
             self.cluster.watch(*self.cluster.device_resources, client=self.cluster.pcidevices)
             await self.cluster.watched()
             for resource in self.cluster.device_resources:
@@ -252,6 +239,8 @@ class Harvester:
     # What the outside may do
     async def settle(self) -> None:
         await self.cluster.sync()
+        if self.rancher is not None:
+            await self.rancher.sync()
         await self.clock.idle()
 
     async def set_webhook_down(self, down: bool) -> None:
@@ -308,6 +297,8 @@ async def serve(arguments: argparse.Namespace) -> dict[str, Any] | None:
         harvester = Harvester(
             run, scenario, version, clients, webhook="core-webhook" not in arguments.without.split(",")
         )
+        if "rancher" in arguments.extra.split(","):
+            harvester.rancher = await _rancher(run, harvester, stack)
         control = ControlServer(harvester, run.control_socket, arguments.generation)
         await control.start()
         try:
@@ -320,6 +311,8 @@ async def serve(arguments: argparse.Namespace) -> dict[str, Any] | None:
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, control.over.set)
         await control.over.wait()
+        if harvester.rancher is not None:
+            await harvester.rancher.stop()
         await control.stop()
         await harvester.webhook.stop()
         return control.successor
@@ -341,6 +334,18 @@ def _run(arguments: argparse.Namespace) -> None:
         vars(arguments).update(successor)
         begin = scenarios.load(arguments.scenario, arguments.nodes)
         wipe.everything(RunDir(arguments.run_dir), definitions=not begin.addons[scenarios.PCIDEVICES])
+        if "rancher" in arguments.extra.split(","):
+            from lab.rancher import rancher
+
+            rancher.forget(RunDir(arguments.run_dir))
+
+
+async def _rancher(run: RunDir, harvester: Harvester, stack: AsyncExitStack) -> Rancher:
+    from lab.rancher import rancher
+
+    own = Client.from_kubeconfig(rancher.folder(run).kubeconfig("harvester"), user_agent="rancher")
+    client = await stack.enter_async_context(own)
+    return rancher.Rancher(run, harvester.clock, harvester.cluster, client, "")
 
 
 def main() -> None:
@@ -351,6 +356,7 @@ def main() -> None:
     parser.add_argument("--harvester-version", required=True)
     parser.add_argument("--speed", type=float, required=True)
     parser.add_argument("--without", default="")
+    parser.add_argument("--with", dest="extra", default="")
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(message)s")
     logging.getLogger("aiohttp.access").setLevel(logging.WARNING)
     parser.set_defaults(generation=0)

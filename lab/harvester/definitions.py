@@ -16,15 +16,15 @@ STRING_MAP: Json = {"type": "object", "nullable": True, "additionalProperties": 
 ANYTHING: Json = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
 
 
-def _fields(**properties: Any) -> Json:
+def fields(**properties: Any) -> Json:
     return {"type": "object", "properties": properties}
 
 
-def _list_of(item: Json) -> Json:
+def list_of(item: Json) -> Json:
     return {"type": "array", "nullable": True, "items": item | {"nullable": True}}
 
 
-def _definition(
+def definition(
     group: str,
     kind: str,
     plural: str,
@@ -69,12 +69,12 @@ def _definition(
 def device_definitions(version: Version) -> list[Json]:
     """Made by the pcidevices process when it starts, so they are absent until its addon has run."""
     definitions = [
-        _definition(
+        definition(
             DEVICES_GROUP,
             "PCIDevice",
             "pcidevices",
-            spec=_fields(),
-            status=_fields(
+            spec=fields(),
+            status=fields(
                 address=STRING,
                 vendorId=STRING,
                 deviceId=STRING,
@@ -94,17 +94,17 @@ def device_definitions(version: Version) -> list[Json]:
                 ("Kernel Driver In Use", ".status.kernelDriverInUse", "string"),
             ),
         ),
-        _definition(
+        definition(
             DEVICES_GROUP,
             "PCIDeviceClaim",
             "pcideviceclaims",
-            spec=_fields(
+            spec=fields(
                 address=STRING,
                 nodeName=STRING,
                 userName=STRING,
                 **({"disableResourcePooling": BOOLEAN} if version.rebuilds_allocation_notes else {}),
             ),
-            status=_fields(kernelDriverToUnbind=STRING, passthroughEnabled=BOOLEAN),
+            status=fields(kernelDriverToUnbind=STRING, passthroughEnabled=BOOLEAN),
             columns=(
                 ("Address", ".spec.address", "string"),
                 ("Node Name", ".spec.nodeName", "string"),
@@ -114,13 +114,13 @@ def device_definitions(version: Version) -> list[Json]:
                 ("Passthrough Enabled", ".status.passthroughEnabled", "string"),
             ),
         ),
-        _definition(DEVICES_GROUP, "Node", "nodes", spec=_fields()),
-        _definition(
+        definition(DEVICES_GROUP, "Node", "nodes", spec=fields()),
+        definition(
             DEVICES_GROUP,
             "SRIOVGPUDevice",
             "sriovgpudevices",
-            spec=_fields(address=STRING, nodeName=STRING, enabled=BOOLEAN),
-            status=_fields(vfAddresses=STRINGS, vGPUDevices=STRINGS),
+            spec=fields(address=STRING, nodeName=STRING, enabled=BOOLEAN),
+            status=fields(vfAddresses=STRINGS, vGPUDevices=STRINGS),
             columns=(
                 ("Address", ".spec.address", "string"),
                 ("Node Name", ".spec.nodeName", "string"),
@@ -128,18 +128,18 @@ def device_definitions(version: Version) -> list[Json]:
                 ("VGPUDevices", ".status.vGPUDevices", "string"),
             ),
         ),
-        _definition(
+        definition(
             DEVICES_GROUP,
             "VGPUDevice",
             "vgpudevices",
-            spec=_fields(
+            spec=fields(
                 vGPUTypeName=STRING,
                 address=STRING,
                 enabled=BOOLEAN,
                 nodeName=STRING,
                 parentGPUDeviceAddress=STRING,
             ),
-            status=_fields(vGPUStatus=STRING, uuid=STRING, configureVGPUTypeName=STRING, availableTypes=STRING_MAP),
+            status=fields(vGPUStatus=STRING, uuid=STRING, configureVGPUTypeName=STRING, availableTypes=STRING_MAP),
             columns=(
                 ("Address", ".spec.address", "string"),
                 ("Node Name", ".spec.nodeName", "string"),
@@ -158,20 +158,20 @@ def _mig_definition(version: Version) -> list[Json]:
         return []
     message = {"message": STRING} if version.mig_message else {}
     return [
-        _definition(
+        definition(
             DEVICES_GROUP,
             "MigConfiguration",
             "migconfigurations",
-            spec=_fields(
+            spec=fields(
                 enabled=BOOLEAN,
                 gpuAddress=STRING,
                 nodeName=STRING,
-                profileSpec=_list_of(_fields(name=STRING, id=INTEGER, requested=INTEGER)),
+                profileSpec=list_of(fields(name=STRING, id=INTEGER, requested=INTEGER)),
             ),
-            status=_fields(
+            status=fields(
                 status=STRING,
-                profileStatus=_list_of(
-                    _fields(name=STRING, id=INTEGER, available=INTEGER, total=INTEGER, vGPUID=STRINGS)
+                profileStatus=list_of(
+                    fields(name=STRING, id=INTEGER, available=INTEGER, total=INTEGER, vGPUID=STRINGS)
                 ),
                 **message,
             ),
@@ -188,10 +188,10 @@ def _mig_definition(version: Version) -> list[Json]:
 
 def core_definitions() -> list[Json]:
     """Of Harvester itself, there from the start."""
-    condition = _fields(
+    condition = fields(
         type=STRING, status=STRING, reason=STRING, message=STRING, lastUpdateTime=STRING, lastTransitionTime=STRING
     )
-    addon_spec = _fields(
+    addon_spec = fields(
         repo={"type": "string"},
         chart={"type": "string"},
         version={"type": "string"},
@@ -200,25 +200,25 @@ def core_definitions() -> list[Json]:
     )
     addon_spec["required"] = ["repo", "chart", "version", "enabled", "valuesContent"]
     return [
-        _definition(
+        definition(
             "harvesterhci.io",
             "Addon",
             "addons",
             namespaced=True,
             spec=addon_spec,
-            status=_fields(status=STRING, conditions=_list_of(condition)),
+            status=fields(status=STRING, conditions=list_of(condition)),
             columns=(
                 ("HelmRepo", ".spec.repo", "string"),
                 ("ChartName", ".spec.chart", "string"),
                 ("Enabled", ".spec.enabled", "boolean"),
             ),
         ),
-        _definition(
+        definition(
             "harvesterhci.io",
             "Setting",
             "settings",
             top_level={"value": {"type": "string"}, "default": {"type": "string"}, "source": {"type": "string"}},
-            status=_fields(conditions=_list_of(condition)),
+            status=fields(conditions=list_of(condition)),
             columns=(("Value", ".value", "string"),),
         ),
     ]

@@ -90,7 +90,8 @@ class Guests:
 
     @staticmethod
     def _running(instance: Json) -> Patch:
-        interface = {"name": "default", "ipAddress": "10.52.0.10", "mac": "52:54:00:00:00:01"}
+        networks = instance["spec"].get("networks") or [{"name": "default"}]
+        interface = {"name": networks[0]["name"], "ipAddress": "10.52.0.10", "mac": "52:54:00:00:00:01"}
         patch: Patch = [{"op": "add", "path": "/status/interfaces", "value": [interface]}]
         devices = devices_of({"spec": {"template": instance}})
         if devices.get("gpus") or devices.get("hostDevices"):

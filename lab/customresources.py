@@ -1,0 +1,33 @@
+"""Custom resource definitions put onto an API server, and waited for."""
+
+from __future__ import annotations
+
+import asyncio
+
+from lab.kube import Client, Json
+
+DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+POLL_SECONDS = 0.05
+
+
+async def install(client: Client, definitions: list[Json]) -> None:
+    """Returns when all of them are served."""
+    await asyncio.gather(*(_define(client, one) for one in definitions))
+    names = [one["metadata"]["name"] for one in definitions]
+    while not all([await _is_served(client, name) for name in names]):
+        await asyncio.sleep(POLL_SECONDS)
+
+
+async def _define(client: Client, definition: Json) -> None:
+    """As controllers do at their start: a definition that another version left is brought up to date."""
+    path = f"{DEFINITIONS}/{definition['metadata']['name']}"
+    if await client.get_or_none(path) is None:
+        await client.create_if_absent(DEFINITIONS, definition)
+    else:
+        await client.patch(path, {"spec": definition["spec"]})
+
+
+async def _is_served(client: Client, name: str) -> bool:
+    definition = await client.get(f"{DEFINITIONS}/{name}")
+    conditions = (definition.get("status") or {}).get("conditions") or []
+    return any(one["type"] == "Established" and one["status"] == "True" for one in conditions)

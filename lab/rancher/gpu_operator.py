@@ -1,0 +1,254 @@
+"""NVIDIA's GPU operator as a guest cluster shows it: a chart, a policy, daemon sets, and nodes that offer GPUs.
+
+What a vGPU guest needs is in facts/peers.md 4.3: a driver, which is no public one, its licence, and RKE2's socket of
+containerd. What is missing shows where it would on a real cluster, in pods that do not become ready.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import yaml
+
+from lab import customresources
+from lab.harvester.kubelet import timestamp
+from lab.harvester.workqueue import WorkQueue
+from lab.kube import Json
+from lab.rancher import definitions, resources as r
+from lab.rancher.world import World
+
+CHART = "gpu-operator"
+POLICY_NAME = "cluster-policy"
+INSTALL_SECONDS = 20.0
+DETECT_SECONDS = 5.0
+DEFAULT_NAMESPACE = "gpu-operator"
+PUBLIC_DRIVERS = "nvcr.io/nvidia"
+CONTAINERD_SOCKET = "/run/k3s/containerd/containerd.sock"
+LICENCE_KEYS = ("client_configuration_token.tok", "gridd.conf")
+PRESENT_LABEL = "nvidia.com/gpu.present"
+DRIVER, TOOLKIT, PLUGIN = (
+    "nvidia-driver-daemonset",
+    "nvidia-container-toolkit-daemonset",
+    "nvidia-device-plugin-daemonset",
+)
+
+
+class GpuOperator:
+    def __init__(self, world: World, gpus: Mapping[str, int]) -> None:
+        self._world = world
+        # How many vGPUs the VM of a node has, and whether the driver is in its image.
+        self._gpus = gpus
+        self.driver_in_image: dict[str, bool] = {}
+        self.on_change: list[Callable[[], None]] = []
+        self._installed: dict[str, str] = {}
+
+    def run(self) -> None:
+        self._queue = WorkQueue(self._world.clock, "gpu operator", self._reconcile, workers=1)
+
+        def noticed(old: Json | None, new: Json | None) -> None:
+            self._queue.add("all")
+
+        for resource in (r.HELM_CHART, r.POLICY, r.NODE, r.SECRET, r.DAEMON_SET):
+            self._world[resource].listen(noticed)
+        self._queue.add("all")
+
+    def stop(self) -> None:
+        self._queue.stop()
+
+    # What others ask
+    def serves(self, node: str) -> bool:
+        """Whether the device plugin offers the node's GPUs."""
+        policy = self._policy()
+        if policy is None or not self._gpus.get(node):
+            return False
+        found = self._world[r.NODE].get(node) or {"metadata": {}}
+        return PRESENT_LABEL in (found["metadata"].get("labels") or {}) and self._obstacle(policy, node) is None
+
+    def trouble(self, pod: Json) -> Json | None:
+        """Why a pod of the operator does not run, as its container's waiting state."""
+        policy, node = self._policy(), pod["spec"].get("nodeName", "")
+        app = (pod["metadata"].get("labels") or {}).get("app")
+        if policy is None or app not in (DRIVER, TOOLKIT, PLUGIN):
+            return None
+        obstacle = self._obstacle(policy, node)
+        if obstacle is None:
+            return None
+        culprit, reason, message = obstacle
+        if app == culprit:
+            return {"reason": reason, "message": message}
+        order = (DRIVER, TOOLKIT, PLUGIN)
+        if culprit == "image":
+            # There is no driver to wait for, so the toolkit's validation never ends.
+            return {"reason": "PodInitializing", "message": message}
+        return {"reason": "PodInitializing"} if order.index(app) > order.index(culprit) else None
+
+    # The chart
+    async def _reconcile(self, key: str) -> None:
+        charts = {chart["metadata"]["name"]: chart for chart in self._world[r.HELM_CHART].all() if _is_ours(chart)}
+        for name in [one for one in self._installed if one not in charts]:
+            await self._uninstall(name)
+        for name, chart in charts.items():
+            await self._install(name, chart)
+        policy = self._policy()
+        if policy is not None:
+            await self._operate(policy)
+
+    async def _install(self, name: str, chart: Json) -> None:
+        spec = chart["spec"]
+        values = yaml.safe_load(spec.get("valuesContent") or "{}") or {}
+        namespace = spec.get("targetNamespace") or DEFAULT_NAMESPACE
+        asked = yaml.safe_dump([values, namespace], sort_keys=True)
+        if self._installed.get(name) == asked:
+            return
+        await self._world.clock.sleep(INSTALL_SECONDS)
+        await customresources.install(self._world.client, definitions.operator_definitions())
+        await self._world[r.POLICY].ready.wait()
+        if spec.get("createNamespace"):
+            await self._world.client.create_if_absent(r.NAMESPACE.collection, {"metadata": {"name": namespace}})
+        runtime = {"metadata": {"name": "nvidia"}, "handler": "nvidia"}
+        await self._world.client.create_if_absent(r.RUNTIME_CLASS.collection, runtime)
+        policy = self._policy()
+        if policy is None:
+            policy = await self._world[r.POLICY].create({"metadata": {"name": POLICY_NAME}, "spec": _policy_of(values)})
+        else:
+            policy = await self._world[r.POLICY].replace(policy | {"spec": _policy_of(values)})
+        await self._world.write_status(r.POLICY, policy, {"namespace": namespace})
+        await self._world.write_status(r.HELM_CHART, chart, {"jobName": f"helm-install-{name}"})
+        self._installed[name] = asked
+
+    async def _uninstall(self, name: str) -> None:
+        policy = self._policy()
+        if policy is not None:
+            for daemon_set in (DRIVER, TOOLKIT, PLUGIN):
+                await self._world.remove(r.DAEMON_SET, daemon_set, self._namespace(policy))
+            await self._world.remove(r.POLICY, policy["metadata"]["name"])
+        del self._installed[name]
+        self._changed()
+
+    def _changed(self) -> None:
+        for callback in self.on_change:
+            callback()
+
+    # The operator
+    def _policy(self) -> Json | None:
+        found = self._world[r.POLICY].all()
+        return found[0] if found else None
+
+    def _namespace(self, policy: Json) -> str:
+        return str((policy.get("status") or {}).get("namespace") or DEFAULT_NAMESPACE)
+
+    def _obstacle(self, policy: Json, node: str) -> tuple[str, str, str] | None:
+        """The first daemon set that cannot work on a node, with its container's reason and message."""
+        spec = policy.get("spec") or {}
+        driver = spec.get("driver") or {}
+        if driver.get("enabled", True):
+            found = self._driver_obstacle(driver, self._namespace(policy))
+            if found:
+                return (DRIVER, *found)
+        elif not self.driver_in_image.get(node):
+            return (
+                "image",
+                "PodInitializing",
+                "waiting for the driver: none is loaded on the node, and none is deployed",
+            )
+        toolkit = spec.get("toolkit") or {}
+        if toolkit.get("enabled", True) and _env(toolkit).get("CONTAINERD_SOCKET") != CONTAINERD_SOCKET:
+            message = "unable to dial: dial unix /run/containerd/containerd.sock: connect: no such file or directory"
+            return TOOLKIT, "CrashLoopBackOff", f"unable to restart containerd: {message}"
+        return None
+
+    def _driver_obstacle(self, driver: Json, namespace: str) -> tuple[str, str] | None:
+        repository, version = driver.get("repository") or PUBLIC_DRIVERS, driver.get("version")
+        image = f"{repository}/driver:{version or 'latest'}"
+        if repository.startswith(PUBLIC_DRIVERS) or not version:
+            return "ImagePullBackOff", f'Back-off pulling image "{image}": there is no public driver for vGPU guests'
+        name = (driver.get("licensingConfig") or {}).get("secretName")
+        if not name:
+            return "CrashLoopBackOff", "no licence is configured: driver.licensingConfig.secretName is empty"
+        secret = self._world[r.SECRET].get(name, namespace)
+        if secret is None:
+            return (
+                "ContainerCreating",
+                f'MountVolume.SetUp failed for volume "licensing-config": secret "{name}" not found',
+            )
+        missing = [key for key in LICENCE_KEYS if key not in (secret.get("data") or {})]
+        if missing:
+            return "ContainerCreating", f"references non-existent secret key: {', '.join(missing)}"
+        return None
+
+    async def _operate(self, policy: Json) -> None:
+        nodes = [
+            node["metadata"]["name"] for node in self._world[r.NODE].all() if self._gpus.get(node["metadata"]["name"])
+        ]
+        for name in nodes:
+            node = self._world[r.NODE].get(name)
+            if node and PRESENT_LABEL not in node["metadata"]["labels"]:
+                await self._world.clock.sleep(DETECT_SECONDS)
+                await self._world[r.NODE].patch(node, {"metadata": {"labels": {PRESENT_LABEL: "true"}}})
+        await self._deploy(policy)
+        troubles = {name: self._obstacle(policy, name) for name in nodes}
+        bad = {name: found for name, found in troubles.items() if found}
+        message = "; ".join(f"{name}: {found[0]}: {found[2]}" for name, found in sorted(bad.items()))
+        await self._state(policy, ready=not bad, message=message)
+        self._changed()
+
+    async def _deploy(self, policy: Json) -> None:
+        namespace, spec = self._namespace(policy), policy.get("spec") or {}
+        for name, part in ((DRIVER, "driver"), (TOOLKIT, "toolkit"), (PLUGIN, "devicePlugin")):
+            wanted = (spec.get(part) or {}).get("enabled", True)
+            there = self._world[r.DAEMON_SET].get(name, namespace) is not None
+            if wanted and not there:
+                await self._world[r.DAEMON_SET].create(_daemon_set(name, namespace), namespace)
+            elif there and not wanted:
+                await self._world.remove(r.DAEMON_SET, name, namespace)
+
+    async def _state(self, policy: Json, *, ready: bool, message: str) -> None:
+        state = "ready" if ready else "notReady"
+        before = {one["type"]: one for one in (policy.get("status") or {}).get("conditions") or []}
+        conditions = []
+        for kind, holds in (("Ready", ready), ("Error", not ready)):
+            said: dict[str, Any] = {
+                "type": kind,
+                "status": str(holds),
+                "reason": "Reconciled" if ready else "OperandNotReady",
+                "message": "ClusterPolicy is ready as all resources have been successfully reconciled"
+                if ready
+                else message,
+            }
+            same = all((before.get(kind) or {}).get(key) == value for key, value in said.items())
+            conditions.append(before[kind] if same else said | {"lastTransitionTime": timestamp()})
+        await self._world.write_status(r.POLICY, policy, {"state": state, "conditions": conditions})
+
+
+def _is_ours(chart: Json) -> bool:
+    name = str((chart.get("spec") or {}).get("chart", ""))
+    return name.rsplit("/", maxsplit=1)[-1] == CHART and "deletionTimestamp" not in chart["metadata"]
+
+
+def _policy_of(values: Json) -> Json:
+    """What the chart's template takes over."""
+    parts = ("operator", "driver", "toolkit", "devicePlugin", "dcgmExporter", "gfd", "mig", "vgpuManager", "validator")
+    return {part: values[part] for part in parts if part in values}
+
+
+def _env(part: Json) -> dict[str, str]:
+    return {one.get("name", ""): str(one.get("value", "")) for one in part.get("env") or []}
+
+
+def _daemon_set(name: str, namespace: str) -> Json:
+    labels = {"app": name, "app.kubernetes.io/part-of": "gpu-operator"}
+    return {
+        "metadata": {"name": name, "namespace": namespace, "labels": labels},
+        "spec": {
+            "selector": {"matchLabels": {"app": name}},
+            "template": {
+                "metadata": {"labels": labels},
+                "spec": {
+                    "nodeSelector": {PRESENT_LABEL: "true"},
+                    "tolerations": [{"operator": "Exists"}],
+                    "containers": [{"name": name.removesuffix("-daemonset"), "image": f"lab/{name}"}],
+                },
+            },
+        },
+    }

@@ -1,0 +1,179 @@
+"""One guest cluster: a real control plane whose nodes are the VMs of its machines."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+from lab import controlplane, customresources, pki
+from lab.clock import Clock
+from lab.harvester.kubelet import timestamp
+from lab.harvester.rules import devices_of
+from lab.kube import ApiError, Client, Json
+from lab.rancher import definitions, resources as r
+from lab.rancher.gpu_operator import GpuOperator
+from lab.rancher.guest_kubelet import GuestKubelet
+from lab.rancher.world import World
+from lab.rundir import RunDir
+
+WATCHED = (r.NODE, r.POD, r.SECRET, r.DAEMON_SET, r.HELM_CHART, r.POLICY)
+NODE_ROLES = {"etcdRole": "etcd", "controlPlaneRole": "control-plane", "workerRole": "worker"}
+
+
+class Guest:
+    def __init__(
+        self, run: RunDir, world: World, stack: AsyncExitStack, driver_in_image: Callable[[Json], bool]
+    ) -> None:
+        self.run = run
+        self.world = world
+        self._stack = stack
+        self._driver_in_image = driver_in_image
+        self._gpus: dict[str, int] = {}
+        self.operator = GpuOperator(world, self._gpus)
+        self.kubelet = GuestKubelet(world, run, self.operator, self._gpus)
+
+    @classmethod
+    async def start(cls, run: RunDir, lab: RunDir, clock: Clock, driver_in_image: Callable[[Json], bool]) -> Guest:
+        programs = {name: Path(path) for name, path in lab.read()["binaries"].items()}
+        await asyncio.to_thread(_start, run, programs)
+        stack = AsyncExitStack()
+        client = await stack.enter_async_context(
+            Client.from_kubeconfig(run.kubeconfig("harvester"), user_agent="guest")
+        )
+        await customresources.install(client, definitions.guest_definitions())
+        world = World(clock, client)
+        world.watch(*(resource for resource in WATCHED if resource is not r.POLICY))
+        await world.watched()
+        # Its definition comes with a chart, so there is nothing to wait for.
+        world.watch(r.POLICY)
+        guest = cls(run, world, stack, driver_in_image)
+        await guest.kubelet.run()
+        guest.operator.run()
+        return guest
+
+    async def stop(self) -> None:
+        self.world.stop()
+        await self.kubelet.stop()
+        self.operator.stop()
+        await self._stack.aclose()
+
+    # Nodes
+    async def node(self, machine: Json, vm: Json | None, instance: Json | None) -> bool:
+        """Bring the machine's node in line with its guest; whether it is ready now."""
+        name = machine["spec"]["infrastructureRef"]["name"]
+        node = self.world[r.NODE].get(name)
+        if node is None:
+            if instance is None or vm is None:
+                return False
+            node = await self._join(name, machine)
+        ready = instance is not None
+        await self.world.write_status(r.NODE, node, self._status(node, vm, ready=ready))
+        return ready
+
+    async def _join(self, name: str, machine: Json) -> Json:
+        metadata = machine["metadata"]
+        roles = [called for role, called in NODE_ROLES.items() if r.ROLE_LABELS[role] in metadata["labels"]]
+        annotations = metadata.get("annotations") or {}
+        labels = {
+            "kubernetes.io/hostname": name,
+            "kubernetes.io/arch": "amd64",
+            "kubernetes.io/os": "linux",
+            **{f"node-role.kubernetes.io/{role}": "true" for role in roles},
+            **json.loads(annotations.get(r.LABELS_ANNOTATION, "{}")),
+        }
+        taints = json.loads(annotations.get(r.TAINTS_ANNOTATION, "[]"))
+        if "worker" not in roles:
+            taints += [
+                {"key": f"node-role.kubernetes.io/{role}", "effect": effect}
+                for role, effect in (("etcd", "NoExecute"), ("control-plane", "NoSchedule"))
+                if role in roles
+            ]
+        body = {
+            "metadata": {"name": name, "labels": labels},
+            "spec": {"taints": taints, "providerID": f"harvester://{metadata['uid']}"},
+        }
+        try:
+            await self.world[r.NODE].create(body)
+        except ApiError as error:
+            if error.reason != "AlreadyExists":
+                raise
+        # The API server taints a new node until its kubelet has spoken.
+        return await self.world[r.NODE].patch(body, {"spec": {"taints": taints}})
+
+    def _status(self, node: Json, vm: Json | None, *, ready: bool) -> Json:
+        name, current = node["metadata"]["name"], node.get("status") or {}
+        limits = _limits(vm)
+        self._gpus[name] = len(_vgpus(vm))
+        self.operator.driver_in_image[name] = bool(vm and self._driver_in_image(vm))
+        own = {
+            "cpu": limits.get("cpu", "2"),
+            "memory": limits.get("memory", "4Gi"),
+            "ephemeral-storage": "40Gi",
+            "pods": "110",
+        }
+        offered = {"nvidia.com/gpu": str(self._gpus[name])} if ready and self.operator.serves(name) else {}
+        said = {"type": "Ready", "status": "True", "reason": "KubeletReady"}
+        if not ready:
+            said = {"type": "Ready", "status": "Unknown", "reason": "NodeStatusUnknown"}
+        before: Json = next((one for one in current.get("conditions") or [] if one["type"] == "Ready"), {})
+        unchanged = all(before.get(key) == value for key, value in said.items())
+        return {
+            "capacity": own | offered,
+            "allocatable": own | offered,
+            "conditions": [before if unchanged else said | {"lastTransitionTime": timestamp()}],
+            "addresses": [
+                {"type": "InternalIP", "address": "10.52.0.10"},
+                {"type": "Hostname", "address": name},
+                # Where the API server asks for logs.
+                {"type": "ExternalDNS", "address": "localhost"},
+            ],
+            "daemonEndpoints": {"kubeletEndpoint": {"Port": self.kubelet.port}},
+            "nodeInfo": _NODE_INFO,
+        }
+
+    async def remove_node(self, name: str) -> None:
+        self._gpus.pop(name, None)
+        if self.world[r.NODE].get(name) is not None:
+            await self.world.remove(r.NODE, name)
+
+
+def _start(run: RunDir, programs: dict[str, Path]) -> None:
+    run.create()
+    # Logs are asked for where the lab's kubelets listen, not at the address a node tells.
+    run.update(apiserver_flags={"kubelet-preferred-address-types": "ExternalDNS"})
+    controlplane.start_api(run, programs)
+    # They come up while machines boot; nobody here has to wait for them.
+    controlplane.start_controllers(run)
+    pki.server(run, "kubelet")
+
+
+def _limits(vm: Json | None) -> Json:
+    template = (((vm or {}).get("spec") or {}).get("template") or {}).get("spec") or {}
+    limits: Json = ((template.get("domain") or {}).get("resources") or {}).get("limits") or {}
+    return limits
+
+
+def _vgpus(vm: Json | None) -> list[Json]:
+    devices = devices_of(vm or {})
+    return [
+        device
+        for device in [*(devices.get("gpus") or []), *(devices.get("hostDevices") or [])]
+        if str(device.get("deviceName", "")).startswith("nvidia.com/")
+    ]
+
+
+_NODE_INFO = {
+    "architecture": "amd64",
+    "operatingSystem": "linux",
+    "bootID": "",
+    "containerRuntimeVersion": "containerd://2.0.0-k3s1",
+    "kernelVersion": "6.8.0",
+    "kubeProxyVersion": "lab",
+    "kubeletVersion": "v1.34.0+rke2r1",
+    "machineID": "",
+    "osImage": "Ubuntu 22.04 LTS",
+    "systemUUID": "",
+}

@@ -1,0 +1,209 @@
+"""Rancher's address: one TLS port, bearer tokens, and behind it the API servers of all clusters it knows."""
+
+from __future__ import annotations
+
+import base64
+import json
+import ssl
+from collections.abc import Callable
+
+import aiohttp
+import yaml
+from aiohttp import web
+
+from lab import controlplane, kubeconfig, pki
+from lab.kube import Client
+from lab.rancher.harvester_side import CLOUD_PROVIDER_ROLE
+from lab.rundir import RunDir
+
+LOCAL = "local"
+USER = "u-lab-admin"
+PROXY_KUBECONFIG = "rancher-proxy"
+HOP_BY_HOP = {"host", "authorization", "connection", "keep-alive", "transfer-encoding", "upgrade", "content-length"}
+ANSWER_DROPS = {"connection", "keep-alive", "transfer-encoding", "content-length", "content-encoding"}
+
+# The run directory of a cluster by its id; None for one that is known and not up; KeyError for an unknown one.
+Find = Callable[[str], RunDir | None]
+
+
+class Proxy:
+    def __init__(self, run: RunDir, token: str, find: Find) -> None:
+        self._run = run
+        self._token = token
+        self._find = find
+        self._sessions: dict[str, aiohttp.ClientSession] = {}
+        self.port = 0
+
+    @property
+    def url(self) -> str:
+        return f"https://127.0.0.1:{self.port}"
+
+    async def start(self, port: int) -> None:
+        application = web.Application(client_max_size=2**26)
+        application.router.add_post("/k8s/clusters/{id}/v1/harvester/kubeconfig", self._cloud_provider)
+        application.router.add_route("*", "/k8s/clusters/{id}/{path:.*}", self._forward)
+        application.router.add_post("/v3/clusters/{id}", self._action)
+        application.router.add_get("/ping", self._ping)
+        # Watches would keep it waiting for as long as they like.
+        self._runner = web.AppRunner(application, shutdown_timeout=0.5)
+        await self._runner.setup()
+        serving = pki.server(self._run, "rancher")
+        tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        tls.load_cert_chain(str(serving.cert), str(serving.key))
+        self.port = port or controlplane.free_ports(1)[0]
+        await web.TCPSite(self._runner, "127.0.0.1", self.port, ssl_context=tls).start()
+
+    async def stop(self) -> None:
+        for session in self._sessions.values():
+            await session.close()
+        await self._runner.cleanup()
+
+    async def forget(self, identity: str) -> None:
+        session = self._sessions.pop(identity, None)
+        if session is not None:
+            await session.close()
+
+    # Handlers
+    async def _ping(self, request: web.Request) -> web.Response:
+        return web.Response(text="pong")
+
+    def _refusal(self, request: web.Request) -> web.Response | None:
+        if request.headers.get("Authorization") == f"Bearer {self._token}":
+            return None
+        return _error(401, "Unauthorized", "must authenticate")
+
+    def _cluster(self, identity: str) -> RunDir | web.Response:
+        try:
+            found = self._find(identity)
+        except KeyError:
+            return _error(404, "NotFound", f'clusters.management.cattle.io "{identity}" not found')
+        return found or _error(503, "ClusterUnavailable", f"cluster {identity} not available")
+
+    async def _forward(self, request: web.Request) -> web.StreamResponse:
+        refused = self._refusal(request)
+        if refused is not None:
+            return refused
+        identity = request.match_info["id"]
+        cluster = self._cluster(identity)
+        if isinstance(cluster, web.Response):
+            return cluster
+        url = cluster.read()["server"] + "/" + request.match_info["path"]
+        headers = {name: value for name, value in request.headers.items() if name.lower() not in HOP_BY_HOP}
+        body = await request.read() if request.can_read_body else None
+        async with self._session(identity, cluster).request(
+            request.method,
+            url,
+            params=request.query,
+            headers=headers,
+            data=body,
+            timeout=aiohttp.ClientTimeout(total=None),
+            allow_redirects=False,
+        ) as answer:
+            kept = {name: value for name, value in answer.headers.items() if name.lower() not in ANSWER_DROPS}
+            response = web.StreamResponse(status=answer.status, headers=kept)
+            await response.prepare(request)
+            async for chunk in answer.content.iter_any():
+                await response.write(chunk)
+            await response.write_eof()
+            return response
+
+    def _session(self, identity: str, cluster: RunDir) -> aiohttp.ClientSession:
+        """As the token's user, who is an administrator everywhere."""
+        if identity not in self._sessions:
+            kubeconfig.issue(cluster, PROXY_KUBECONFIG, USER, (kubeconfig.MASTERS,))
+            tls = ssl.create_default_context(cafile=str(pki.authority(cluster).cert))
+            pair = pki.pair(cluster, f"client-{PROXY_KUBECONFIG}")
+            tls.load_cert_chain(str(pair.cert), str(pair.key))
+            self._sessions[identity] = aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=tls, limit=0))
+        return self._sessions[identity]
+
+    async def _action(self, request: web.Request) -> web.Response:
+        refused = self._refusal(request)
+        if refused is not None:
+            return refused
+        if request.query.get("action") != "generateKubeconfig":
+            return _error(404, "NotFound", "not found")
+        identity = request.match_info["id"]
+        try:
+            self._find(identity)
+        except KeyError:
+            return _error(404, "NotFound", f'clusters.management.cattle.io "{identity}" not found')
+        config = self.kubeconfig(identity)
+        return web.json_response(
+            {"type": "generateKubeConfigOutput", "config": yaml.safe_dump(config, sort_keys=False)}
+        )
+
+    def kubeconfig(self, identity: str) -> dict[str, object]:
+        """As one downloads it from Rancher: the proxy's address, and a token."""
+        authority = pki.authority(self._run).cert.read_bytes()
+        return {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "clusters": [
+                {
+                    "name": identity,
+                    "cluster": {
+                        "server": f"{self.url}/k8s/clusters/{identity}",
+                        "certificate-authority-data": _base64(authority),
+                    },
+                }
+            ],
+            "users": [{"name": identity, "user": {"token": self._token}}],
+            "contexts": [{"name": identity, "context": {"user": identity, "cluster": identity}}],
+            "current-context": identity,
+        }
+
+    async def _cloud_provider(self, request: web.Request) -> web.Response:
+        """A kubeconfig of the Harvester for a service account, which is made on the way (facts 8.3)."""
+        refused = self._refusal(request)
+        if refused is not None:
+            return refused
+        cluster = self._cluster(request.match_info["id"])
+        if isinstance(cluster, web.Response):
+            return cluster
+        asked = await request.json()
+        namespace, name = asked.get("namespace") or "default", asked.get("serviceAccountName") or ""
+        if asked.get("clusterRoleName") != CLOUD_PROVIDER_ROLE or not name:
+            return _error(422, "Invalid", "clusterRoleName and serviceAccountName are required")
+        async with Client.from_kubeconfig(cluster.kubeconfig("harvester")) as client:
+            accounts = f"/api/v1/namespaces/{namespace}/serviceaccounts"
+            await client.create_if_absent(accounts, {"metadata": {"name": name}})
+            binding = {
+                "metadata": {"name": f"{namespace}-{name}"},
+                "roleRef": {
+                    "apiGroup": "rbac.authorization.k8s.io",
+                    "kind": "ClusterRole",
+                    "name": CLOUD_PROVIDER_ROLE,
+                },
+                "subjects": [{"kind": "ServiceAccount", "name": name, "namespace": namespace}],
+            }
+            await client.create_if_absent("/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", binding)
+            token = await client.create(f"{accounts}/{name}/token", {"spec": {"expirationSeconds": 86400}})
+        config = {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "clusters": [
+                {
+                    "name": "default",
+                    "cluster": {
+                        "server": cluster.read()["server"],
+                        "certificate-authority-data": _base64(pki.authority(cluster).cert.read_bytes()),
+                    },
+                }
+            ],
+            "users": [{"name": "default", "user": {"token": token["status"]["token"]}}],
+            "contexts": [
+                {"name": "default", "context": {"cluster": "default", "namespace": namespace, "user": "default"}}
+            ],
+            "current-context": "default",
+        }
+        return web.json_response(text=json.dumps(yaml.safe_dump(config, sort_keys=False)))
+
+
+def _base64(data: bytes) -> str:
+
+    return base64.b64encode(data).decode()
+
+
+def _error(status: int, code: str, message: str) -> web.Response:
+    return web.json_response({"type": "error", "status": str(status), "code": code, "message": message}, status=status)

@@ -1,0 +1,169 @@
+"""Rancher as a part of the lab: its own API server, its controllers, and the address everything is reached by."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from pathlib import Path
+
+import yaml
+
+from lab import controlplane, customresources, wipe
+from lab.clock import Clock
+from lab.harvester.cluster import Cluster as Harvester
+from lab.kube import Client
+from lab.rancher import definitions, guests, harvester_side, resources as r
+from lab.rancher.clusters import Clusters, credential_of
+from lab.rancher.driver_settings import DRIVERS, MASTER, V0_7_2
+from lab.rancher.guests import Guests
+from lab.rancher.harvester_side import Volumes
+from lab.rancher.machines import Machines
+from lab.rancher.proxy import LOCAL, Proxy
+from lab.rancher.world import World
+from lab.rundir import RunDir, write_atomically
+
+HARVESTER_ID = "c-m-harvest1"
+CREDENTIAL = "cc-lab"
+WATCHED = (
+    r.CLUSTER,
+    r.MANAGEMENT_CLUSTER,
+    r.CONFIG,
+    r.DEPLOYMENT,
+    r.MACHINE_SET,
+    r.MACHINE,
+    r.TEMPLATE,
+    r.INFRA_MACHINE,
+    r.SECRET,
+)
+# Owners before what they would make again.
+WIPED = (r.CLUSTER, r.DEPLOYMENT, r.MACHINE_SET, r.MACHINE, r.INFRA_MACHINE, r.TEMPLATE, r.CONFIG, r.MANAGEMENT_CLUSTER)
+
+
+def folder(run: RunDir) -> RunDir:
+    """Rancher's own cluster has a run directory inside the lab's."""
+    return RunDir(run.path / "rancher")
+
+
+def start_api(run: RunDir, programs: dict[str, Path]) -> None:
+    """The API server of Rancher's own cluster. Nothing is scheduled there, so nothing else is needed."""
+    own = folder(run)
+    controlplane.start_api(own, programs)
+    (port,) = controlplane.free_ports(1)
+    run.update(rancher={"port": port})
+    write_atomically(own.path / "token", f"token-lab:{secrets.token_hex(27)}")
+
+
+def environment(run: RunDir) -> dict[str, str]:
+    """What a user of the lab exports."""
+    recorded = run.read().get("rancher")
+    if not recorded:
+        return {}
+    own = folder(run)
+    return {
+        "RANCHER_URL": f"https://127.0.0.1:{recorded['port']}",
+        "RANCHER_TOKEN_KEY": (own.path / "token").read_text(),
+        "LAB_RANCHER_CA_FILE": str(own.pki / "ca.crt"),
+        "LAB_RANCHER_KUBECONFIG": str(own.path / "local.yaml"),
+        "LAB_RANCHER_AUDIT_LOG": str(own.audit_log),
+        "LAB_RANCHER_HARVESTER_ID": HARVESTER_ID,
+        "LAB_RANCHER_CREDENTIAL": f"{r.CREDENTIALS_NAMESPACE}:{CREDENTIAL}",
+        "LAB_RANCHER_IMAGE": harvester_side.IMAGE,
+        "LAB_RANCHER_IMAGE_WITH_DRIVER": harvester_side.IMAGE_WITH_DRIVER,
+        "LAB_RANCHER_NETWORK": harvester_side.VM_NETWORK,
+    }
+
+
+def forget(run: RunDir) -> None:
+    """Back to an empty Rancher, while nobody is there to object or to react."""
+    guests.forget_all(run)
+    asyncio.run(_wipe(run))
+
+
+async def _wipe(run: RunDir) -> None:
+    async with Client.from_kubeconfig(folder(run).kubeconfig("admin")) as client:
+        for resource in WIPED:
+            await wipe.empty(client, resource)
+        for secret in (await client.get(r.SECRET.collection_in(r.CREDENTIALS_NAMESPACE)))["items"]:
+            await client.delete(r.SECRET.path(secret["metadata"]["name"], r.CREDENTIALS_NAMESPACE))
+    async with Client.from_kubeconfig(run.kubeconfig("admin")) as client:
+        for resource in (r.CLAIM, r.VOLUME):
+            await wipe.empty(client, resource)
+
+
+class Rancher:
+    def __init__(self, run: RunDir, clock: Clock, harvester: Harvester, client: Client, driver: str) -> None:
+        self._run = run
+        self._harvester = harvester
+        self.world = World(clock, client)
+        self.proxy = Proxy(folder(run), (folder(run).path / "token").read_text(), self._find)
+        self._guests = Guests(run, self.world, harvester_side.has_driver)
+        self._guests.on_stop = self.proxy.forget
+        release = DRIVERS[driver] if driver else (MASTER if harvester.version.vendor_vfio else V0_7_2)
+        self._machines = Machines(self.world, harvester, self._guests, release, self._credential_trouble)
+        self._guests.on_change = self._machines.look_again
+        self._clusters = Clusters(self.world, self._guests)
+        self._volumes = Volumes(harvester)
+
+    async def start(self) -> None:
+        await self.proxy.start(self._run.read()["rancher"]["port"])
+        await asyncio.gather(
+            customresources.install(self.world.client, definitions.rancher_definitions()),
+            harvester_side.seed(self._harvester),
+            *(
+                self.world.client.create_if_absent(r.NAMESPACE.collection, {"metadata": {"name": name}})
+                for name in (r.CLUSTERS_NAMESPACE, r.CREDENTIALS_NAMESPACE)
+            ),
+        )
+        self.world.watch(*WATCHED)
+        await self.world.watched()
+        await self._seed()
+        self._volumes.run()
+        self._machines.run()
+        self._clusters.run()
+
+    async def stop(self) -> None:
+        await self.proxy.stop()
+        await self._guests.close()
+
+    async def sync(self) -> None:
+        await self.world.sync()
+        await self._guests.sync()
+
+    async def _seed(self) -> None:
+        for name, provider in ((LOCAL, "rke2"), (HARVESTER_ID, "harvester")):
+            body = {
+                "apiVersion": r.MANAGEMENT_CLUSTER.api_version,
+                "kind": r.MANAGEMENT_CLUSTER.kind,
+                "metadata": {"name": name, "labels": {"provider.cattle.io": provider}},
+                "spec": {"displayName": "harvester" if name == HARVESTER_ID else name, "imported": name != LOCAL},
+            }
+            await self.world.client.create_if_absent(r.MANAGEMENT_CLUSTER.collection, body)
+        content = yaml.safe_dump(self.proxy.kubeconfig(HARVESTER_ID), sort_keys=False)
+        credential = {
+            "metadata": {"name": CREDENTIAL, "annotations": {"field.cattle.io/name": "lab"}},
+            "stringData": {
+                "harvestercredentialConfig-clusterId": HARVESTER_ID,
+                "harvestercredentialConfig-clusterType": "imported",
+                "harvestercredentialConfig-kubeconfigContent": content,
+            },
+        }
+        await self.world.client.create_if_absent(r.SECRET.collection_in(r.CREDENTIALS_NAMESPACE), credential)
+        local = yaml.safe_dump(self.proxy.kubeconfig(LOCAL), sort_keys=False)
+        write_atomically(folder(self._run).path / "local.yaml", local)
+
+    def _find(self, identity: str) -> RunDir | None:
+        if identity == LOCAL:
+            return folder(self._run)
+        if identity == HARVESTER_ID:
+            return self._run
+        if self.world[r.MANAGEMENT_CLUSTER].get(identity) is None:
+            raise KeyError(identity)
+        guest = self._guests.by_id.get(identity)
+        return guest.run if guest else None
+
+    def _credential_trouble(self, cluster: dict[str, object]) -> str:
+        """A credential outlives the Harvester's registration, and is of no use then (facts 8.3)."""
+        identity, trouble = credential_of(cluster, self.world[r.SECRET].objects)
+        if trouble or identity == HARVESTER_ID:
+            return trouble
+        return f'clusters.management.cattle.io "{identity}" not found'
