@@ -113,6 +113,12 @@ class ApiServer:
         """An action that is a subresource, such as KubeVirt's restart. It answers with plain text or nothing."""
         self._answer("PUT", path, {}, {}, "application/json", accept="*/*", repeatable=False)
 
+    def post(self, path: str, body: Any, *, dry_run: bool = False) -> Json:
+        return self._request("POST", path, query={"dryRun": "All"} if dry_run else {}, body=body)
+
+    def delete(self, path: str) -> Json:
+        return self._request("DELETE", path)
+
     def together(self, calls: list[Callable[[], Any]]) -> list[Any]:
         """Run calls side by side; the first error is raised once all have ended."""
         if len(calls) == 1:

@@ -1,0 +1,342 @@
+# Copyright: (c) 2026, The vgpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""A machine pool as it is and as it shall be, and what has to be written for that. Pure."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ansible_collections.vgpu.fleet.plugins.module_utils.errors import FleetError
+from ansible_collections.vgpu.fleet.plugins.module_utils.rancher import machine_config as configs
+from ansible_collections.vgpu.fleet.plugins.module_utils.rancher.fit import Limits
+from ansible_collections.vgpu.fleet.plugins.module_utils.rancher.machine_config import Disk, Json, MachineConfig
+
+ROLES = {"etcd": "etcdRole", "control_plane": "controlPlaneRole", "worker": "workerRole"}
+# Rancher's proxy makes names of cluster and pool: it cuts what is longer, and letters other than these break them.
+NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
+COUNT_OR_SHARE = re.compile(r"\d+%?")
+DEFAULT_DISK_GIB = 40
+
+
+class InvalidPool(FleetError):
+    code = "invalid_pool"
+
+
+class LastOfItsRole(FleetError):
+    code = "last_of_its_role"
+
+
+@dataclass(frozen=True)
+class Pool:
+    """One entry of a cluster's machine pools, with its machine config."""
+
+    entry: Mapping[str, Any] = field(hash=False)
+    config: MachineConfig = field(default_factory=MachineConfig)
+
+    @property
+    def name(self) -> str:
+        return str(self.entry.get("name") or "")
+
+    @property
+    def quantity(self) -> int:
+        found = self.entry.get("quantity")
+        return 1 if found is None else int(found)
+
+    @property
+    def config_name(self) -> str:
+        return str((self.entry.get("machineConfigRef") or {}).get("name") or "")
+
+    @property
+    def roles(self) -> list[str]:
+        return [role for role, field_name in ROLES.items() if self.entry.get(field_name)]
+
+    @property
+    def limits(self) -> Limits:
+        return Limits.of(self.entry.get("rollingUpdate"), self.quantity)
+
+    @property
+    def drops_vgpus(self) -> bool:
+        """Whether a copied schema, of a driver from before vGPUs, keeps them from the machines."""
+        schema = self.entry.get("dynamicSchemaSpec")
+        if not schema:
+            return False
+        try:
+            known = (json.loads(schema) or {}).get("resourceFields") or {}
+        except (ValueError, AttributeError):
+            return False
+        return "vgpuInfo" not in known
+
+    @property
+    def resources(self) -> Counter[str]:
+        """The vGPUs that each machine really gets."""
+        if self.drops_vgpus:
+            return Counter()
+        return Counter(request.resource for request in self.config.requests)
+
+    def as_dict(self) -> Json:
+        limits = self.entry.get("rollingUpdate") or {}
+        return {
+            "name": self.name,
+            "quantity": self.quantity,
+            "roles": self.roles,
+            "machine_config": self.config_name or None,
+            **self.config.as_dict(),
+            "labels": dict(sorted((self.entry.get("labels") or {}).items())),
+            "taints": [_taint(one) for one in self.entry.get("taints") or []],
+            "rolling_update": {
+                "max_surge": str(limits.get("maxSurge", 1)),
+                "max_unavailable": str(limits.get("maxUnavailable", 0)),
+            },
+        }
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What a task says of a pool; None for what it does not say. `vgpus` are resources, one for each vGPU."""
+
+    quantity: int | None = None
+    roles: Sequence[str] | None = None
+    vgpus: Counter[str] | None = field(default=None, hash=False)
+    cpus: int | None = None
+    memory_gib: int | None = None
+    image: str | None = None
+    disks: Sequence[Mapping[str, Any]] | None = None
+    networks: Sequence[str] | None = None
+    vm_namespace: str | None = None
+    ssh_user: str | None = None
+    user_data: str | None = None
+    labels: Mapping[str, str] | None = field(default=None, hash=False)
+    taints: Sequence[Mapping[str, Any]] | None = None
+    rolling_update: Mapping[str, Any] | None = field(default=None, hash=False)
+
+
+@dataclass(frozen=True)
+class Change:
+    """What to write. `config` holds the fields of the machine config that change, with their new values."""
+
+    before: Pool | None
+    after: Pool | None
+    config: Mapping[str, Any] = field(default_factory=dict, hash=False)
+
+    @property
+    def entry_changed(self) -> bool:
+        return (self.before.entry if self.before else None) != (self.after.entry if self.after else None)
+
+    @property
+    def changed(self) -> bool:
+        return self.entry_changed or bool(self.config)
+
+    @property
+    def rolls(self) -> bool:
+        """Whether Rancher will replace the machines that are there."""
+        if self.before is None or self.after is None:
+            return False
+        schema = self.before.entry.get("dynamicSchemaSpec") != self.after.entry.get("dynamicSchemaSpec")
+        return bool(self.config) or (schema and self.before.resources != self.after.resources)
+
+
+def check(name: str, wish: Wish) -> None:
+    """What no cluster would make sense of."""
+    if not NAME.fullmatch(name):
+        raise InvalidPool(f"name {name!r} is no name for a pool.", hint="Use lower-case letters, digits and hyphens.")
+    for option, value, least in (
+        ("quantity", wish.quantity, 0),
+        ("cpus", wish.cpus, 1),
+        ("memory_gib", wish.memory_gib, 1),
+    ):
+        if value is not None and value < least:
+            raise InvalidPool(f"{option} is {value}.", hint=f"Use {least} or more.")
+    if wish.roles is not None and not wish.roles:
+        raise InvalidPool("roles is empty.", hint=f"Name at least one of {', '.join(ROLES)}.")
+    for disk in wish.disks or ():
+        if disk["size_gib"] < 1:
+            raise InvalidPool(f"A disk has size_gib {disk['size_gib']}.", hint="Use 1 or more.")
+        if disk.get("image") and disk.get("storage_class"):
+            raise InvalidPool("A disk has both image and storage_class.", hint="An image brings its storage class.")
+    if wish.networks is not None and not all(wish.networks):
+        raise InvalidPool("networks has an empty name.", hint="Write them as namespace/name.")
+    for option in ("max_surge", "max_unavailable"):
+        value = (wish.rolling_update or {}).get(option)
+        if value is not None and not COUNT_OR_SHARE.fullmatch(str(value)):
+            raise InvalidPool(f"rolling_update.{option} is {value!r}.", hint="Use a number or a share such as 25%.")
+
+
+def plan(name: str, config_name: str, before: Pool | None, wish: Wish) -> Change:
+    """Everything the task does not speak of stays as it is; a new pool gets what the driver would take."""
+    if before is None:
+        return _new(name, config_name, wish)
+    changes = _config_changes(before, wish)
+    config = MachineConfig({**before.config.fields, **changes})
+    entry = _entry(dict(before.entry), wish)
+    if wish.vgpus and before.drops_vgpus:
+        del entry["dynamicSchemaSpec"]
+    return Change(before, Pool(entry, config), changes)
+
+
+def _new(name: str, config_name: str, wish: Wish) -> Change:
+    lacking = [
+        option
+        for option, given in (
+            ("image or disks", wish.image or wish.disks),
+            ("networks", wish.networks),
+            ("quantity", wish.quantity is not None),
+        )
+        if not given
+    ]
+    if lacking:
+        raise InvalidPool(f"There is no pool {name} yet, and to make it {', '.join(lacking)} must be given.")
+    empty = Pool({})
+    fields = {
+        "vmNamespace": configs.DEFAULT_NAMESPACE,
+        "cpuCount": str(configs.DEFAULT_CPUS),
+        "memorySize": str(configs.DEFAULT_MEMORY_GIB),
+        "vgpuInfo": "",
+        **_config_changes(empty, wish),
+    }
+    entry = {
+        "name": name,
+        "machineConfigRef": {"kind": "HarvesterConfig", "name": config_name},
+        **_entry({}, Wish(roles=["worker"])),
+    }
+    return Change(None, Pool(_entry(entry, wish), MachineConfig(fields)), fields)
+
+
+def remove(before: Pool | None, others: Sequence[Pool]) -> Change:
+    if before is not None:
+        refuse_to_lose_a_role(before, others)
+    return Change(before, None)
+
+
+def refuse_to_lose_a_role(leaving: Pool, others: Sequence[Pool]) -> None:
+    """A cluster without etcd or control plane is lost, and its other machines with it."""
+    staying = [pool for pool in others if pool.quantity]
+    if not staying:
+        return
+    for role in ("etcd", "control_plane"):
+        if role in leaving.roles and not any(role in pool.roles for pool in staying):
+            raise LastOfItsRole(
+                f"Pool {leaving.name} is the last with the role {role}: without it the cluster is lost, and its other"
+                " pools are of no use.",
+                hint="Add another pool with that role first, or delete the whole cluster.",
+            )
+
+
+def _config_changes(before: Pool, wish: Wish) -> Json:
+    """Fields whose meaning differs. What says the same in other words is left as it is."""
+    current, changes = before.config, {}
+    for given, has, name in (
+        (wish.cpus, lambda: current.cpus, "cpuCount"),
+        (wish.memory_gib, lambda: current.memory_gib, "memorySize"),
+        (wish.vm_namespace, lambda: current.vm_namespace, "vmNamespace"),
+        (wish.ssh_user, lambda: current.ssh_user, "sshUser"),
+    ):
+        if given is not None and given != has():
+            changes[name] = str(given)
+    if wish.user_data is not None and wish.user_data != current.user_data:
+        changes["userData"] = configs.encoded(wish.user_data) if wish.user_data else ""
+    if wish.vgpus is not None and _differs(lambda: Counter(one.resource for one in current.requests) == wish.vgpus):
+        resources = [resource for resource, count in sorted(wish.vgpus.items()) for _ in range(count)]
+        changes["vgpuInfo"] = configs.vgpu_info(resources) if resources else ""
+    changes |= _disk_changes(current, wish)
+    if wish.networks is not None and _differs(lambda: current.networks == tuple(wish.networks or ())):
+        changes["networkInfo"] = configs.network_info(wish.networks)
+        changes |= {name: "" for name in configs.OLD_NETWORK_FIELDS if current.fields.get(name)}
+    return changes
+
+
+def _differs(same: Callable[[], bool]) -> bool:
+    """What cannot be read is replaced by what is asked for."""
+    try:
+        return not same()
+    except configs.UnreadableConfig:
+        return True
+
+
+def _disk_changes(current: MachineConfig, wish: Wish) -> Json:
+    if wish.disks is None and wish.image is None:
+        return {}
+    try:
+        has = current.disks
+    except configs.UnreadableConfig:
+        has = ()
+    if wish.disks is not None:
+        wanted = [_disk(disk, index, wish.image) for index, disk in enumerate(wish.disks)]
+    elif has:
+        # Only the image is named: that of the disk the machine boots from.
+        wanted = [Disk(**{**vars(has[0]), "image": wish.image, "storage_class": ""}), *has[1:]]
+    else:
+        wanted = [Disk(DEFAULT_DISK_GIB, image=wish.image or "")]
+    for disk in wanted:
+        if not disk.image and not disk.storage_class:
+            raise InvalidPool(
+                "A disk has neither image nor storage_class.", hint="Give one of them, or the option image."
+            )
+    if [_compared(disk) for disk in wanted] == [_compared(disk) for disk in has]:
+        return {}
+    old = {name: "" for name in configs.OLD_DISK_FIELDS if current.fields.get(name)}
+    return {"diskInfo": configs.disk_info(wanted), **old}
+
+
+def _disk(asked: Mapping[str, Any], index: int, image: str | None) -> Disk:
+    own = asked.get("image") or (image if not index and not asked.get("storage_class") else "")
+    return Disk(
+        size_gib=asked["size_gib"],
+        image=own or "",
+        storage_class=asked.get("storage_class") or "",
+        bus=asked.get("bus") or "",
+    )
+
+
+def _compared(disk: Disk) -> tuple[Any, ...]:
+    return disk.size_gib, disk.image, disk.storage_class, disk.bus or "virtio"
+
+
+def _entry(entry: Json, wish: Wish) -> Json:
+    if wish.quantity is not None and (entry.get("quantity") is None or int(entry["quantity"]) != wish.quantity):
+        entry["quantity"] = wish.quantity
+    if wish.roles is not None:
+        for role, name in ROLES.items():
+            if bool(entry.get(name)) != (role in wish.roles):
+                entry[name] = role in wish.roles
+    if wish.labels is not None:
+        # YAML has numbers and booleans, labels have not.
+        labels = {str(key): _label(value) for key, value in wish.labels.items()}
+        if labels != (entry.get("labels") or {}):
+            entry["labels"] = labels
+    if wish.taints is not None:
+        has, wanted = [_taint(one) for one in entry.get("taints") or []], [_taint(one) for one in wish.taints]
+        if _sorted(has) != _sorted(wanted):
+            entry["taints"] = [{key: value for key, value in one.items() if value} for one in wanted]
+    if wish.rolling_update is not None:
+        entry = _with_limits(entry, wish.rolling_update)
+    return entry
+
+
+def _with_limits(entry: Json, asked: Mapping[str, Any]) -> Json:
+    limits = dict(entry.get("rollingUpdate") or {})
+    for option, name, default in (("max_surge", "maxSurge", 1), ("max_unavailable", "maxUnavailable", 0)):
+        value = asked.get(option)
+        if value is not None and str(limits.get(name, default)) != str(value):
+            limits[name] = str(value) if str(value).endswith("%") else int(value)
+    if limits != (entry.get("rollingUpdate") or {}):
+        entry["rollingUpdate"] = limits
+    return entry
+
+
+def _label(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _taint(taint: Mapping[str, Any]) -> Json:
+    return {"key": taint.get("key") or "", "value": taint.get("value") or "", "effect": taint.get("effect") or ""}
+
+
+def _sorted(taints: list[Json]) -> list[Json]:
+    return sorted(taints, key=lambda one: (one["key"], one["effect"], one["value"]))

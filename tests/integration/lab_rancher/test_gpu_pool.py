@@ -1,0 +1,237 @@
+"""rancher_gpu_pool through ansible-playbook, Rancher's address and a token."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.integration.api import NODES, VMIS
+from tests.integration.modules.playbooks import Playbooks, Result, predicting
+from tests.integration.ranchers import CONFIGS, CONTROL_ROLES, FOUR_Q, Rancher
+
+MODULE = "rancher_gpu_pool"
+SECRET = "hunter2-in-user-data"
+POOL: dict[str, Any] = {
+    "cluster": "demo",
+    "name": "gpu",
+    "quantity": 2,
+    "vgpus": [{"profile": "A2-4Q"}],
+    "cpus": 4,
+    "memory_gib": 8,
+    "image": "default/image-ubuntu",
+    "networks": ["default/vlan1"],
+    "ssh_user": "ubuntu",
+    "user_data": f"#cloud-config\npassword: {SECRET}\n",
+    "labels": {"accelerator": "vgpu"},
+    "taints": [{"key": "nvidia.com/gpu", "value": "present", "effect": "NoSchedule"}],
+}
+
+
+@pytest.fixture(params=["mdev", "vfio"])
+def either(request: pytest.FixtureRequest) -> Rancher:
+    """The test runs once per era."""
+    found: Rancher = request.getfixturevalue("rancher" if request.param == "vfio" else "rancher_mdev")
+    return found
+
+
+def config(rancher: Rancher, name: str = "nc-demo-gpu") -> dict[str, Any]:
+    return rancher.local.read(f"{CONFIGS}/{name}")
+
+
+def requested(rancher: Rancher) -> list[list[str]]:
+    """By VM, the names of its vGPU requests."""
+    found = []
+    for vm in rancher.vms():
+        devices = vm["spec"]["template"]["spec"]["domain"]["devices"]
+        found.append([one["name"] for one in [*(devices.get("gpus") or []), *(devices.get("hostDevices") or [])]])
+    return found
+
+
+def test_up_to_1_7_a_machine_can_have_one_vgpu_only(rancher_mdev: Rancher, plays: Playbooks) -> None:
+    """Rancher's driver cannot take the boot display from the second (dashboard#10947)."""
+    rancher_mdev.make_cluster("demo")
+    refused = plays.task(MODULE, **{**POOL, "vgpus": [{"profile": "A2-4Q", "count": 2}]})
+    assert refused.code == "cannot_boot"
+    assert "boot display" in refused.message
+
+
+def test_a_pool_is_made_kept_scaled_and_removed(either: Rancher, plays: Playbooks) -> None:
+    rancher = either
+    rancher.make_cluster("demo")
+    rancher.mark()
+    predicted, _ = plays.tasks(predicting(MODULE, POOL), predicting(MODULE, {**POOL, "state": "absent"}))
+    assert predicted.changed
+    assert rancher.writes() == []
+    made, again = plays.tasks((MODULE, POOL), (MODULE, POOL))
+    assert rancher.writes() == ["create harvesterconfigs", "patch clusters"]
+    assert made.changed
+    assert not again.changed
+    assert {**predicted["pool"], "machines": []} == {**made["pool"], "machines": []}
+    assert made["pool"]["vgpus"][0]["spellings"]["resource"] == FOUR_Q
+    assert SECRET not in made["output"]
+    rancher.until(lambda: requested(rancher) == [["vgpu-0"], ["vgpu-0"]])
+    # Drivers of 1.7 and before write gpus, and no labels of cluster and pool (facts 8.2, 8.2a.1).
+    devices = [vm["spec"]["template"]["spec"]["domain"]["devices"] for vm in rancher.vms()]
+    assert all(bool(one.get("gpus")) is not rancher.lab.vfio for one in devices)
+    assert all(
+        ("guestcluster.harvesterhci.io/name" in vm["metadata"]["labels"]) is rancher.lab.vfio for vm in rancher.vms()
+    )
+    rancher.until(lambda: len(rancher.lab.items(VMIS)) == 2)
+    rancher.mark()
+    more = {"cluster": "demo", "name": "gpu", "quantity": 3}
+    scaled, less, wider = plays.tasks(
+        (MODULE, more),
+        (MODULE, {**more, "quantity": 1}),
+        predicting(MODULE, {**more, "quantity": 1, "memory_gib": 16, "user_data": "#cloud-config\n{}\n"}),
+    )
+    assert scaled.changed
+    assert not scaled["machines_replaced"]
+    assert scaled["diff"] == {"before": {"quantity": 2}, "after": {"quantity": 3}}
+    assert less["pool"]["quantity"] == 1
+    assert wider["machines_replaced"]
+    assert any("will be replaced" in one for one in wider["diff"]["after"]["machines"])
+    assert SECRET not in wider["output"]
+    assert rancher.writes() == ["patch clusters", "patch clusters"]
+    rancher.until(lambda: len(rancher.vms()) == 1)
+    gone, nothing = plays.tasks(
+        (MODULE, {"cluster": "demo", "name": "gpu", "state": "absent", "wait": True, "wait_timeout": 60}),
+        (MODULE, {"cluster": "demo", "name": "gpu", "state": "absent"}),
+    )
+    assert gone.changed
+    assert not nothing.changed
+    assert rancher.machines() == rancher.local.items(CONFIGS) == []
+
+
+def test_a_pool_of_ranchers_pages_is_read_as_equal(rancher: Rancher, plays: Playbooks) -> None:
+    """Any name of a request will do; a schema from before vGPUs keeps them from the machines, so it goes."""
+    rancher.make_config("nc-x1", FOUR_Q)
+    rancher.make_config("nc-x2", FOUR_Q)
+    schema = json.dumps(
+        {"resourceFields": {name: {} for name in ("cpuCount", "memorySize", "diskInfo", "networkInfo")}}
+    )
+    rancher.make_cluster(
+        "demo", rancher.pool("gpu", 1, "nc-x1"), rancher.pool("old", 1, "nc-x2", dynamicSchemaSpec=schema)
+    )
+    rancher.until(lambda: len(rancher.vms()) == 2)
+    rancher.mark()
+    same = {
+        key: POOL[key] for key in ("cluster", "name", "vgpus", "cpus", "memory_gib", "image", "networks", "ssh_user")
+    }
+    equal, none, cut = plays.tasks(
+        (MODULE, {**same, "quantity": 1}),
+        predicting(MODULE, {**same, "vgpus": []}),
+        (MODULE, {**same, "name": "old"}),
+    )
+    assert not equal.changed
+    assert [one["profile"] for one in equal["pool"]["vgpus"]] == ["NVIDIA A2-4Q"]
+    assert none.changed
+    assert none["pool"]["vgpus"] == []
+    assert cut.changed
+    assert cut["machines_replaced"]
+    assert rancher.writes() == ["patch clusters"]
+    rancher.until(lambda: sorted(map(len, requested(rancher)))[-2:] == [1, 1])
+    assert config(rancher, "nc-x1")["vgpuInfo"] == config(rancher, "nc-x2")["vgpuInfo"]
+
+
+def test_what_does_not_fit_or_makes_no_sense_is_refused_and_nothing_is_written(
+    rancher: Rancher, plays: Playbooks
+) -> None:
+    rancher.make_cluster("demo", rancher.pool("cp", 0, "nc-none", etcdRole=True))
+    rancher.mark()
+
+    def call(**changes: Any) -> tuple[str, dict[str, Any]]:
+        return MODULE, {**POOL, **changes}
+
+    refused = plays.tasks(
+        call(quantity=5),
+        call(vgpus=[{"profile": "A2-4Q", "count": 5}]),
+        call(vgpus=[{"profile": "A2-2Q"}]),
+        call(vgpus=[{"profile": "A2-5Q"}]),
+        call(vgpus=[{"profile": "A2-4Q"}, {"profile": "A2-8Q"}, {"profile": "L40S-4Q"}]),
+        call(cluster="dem"),
+        call(quantity=-1),
+        call(networks=None),
+        call(api_key="token-lab:wrong"),
+        call(host="https://127.0.0.1:1/k8s/clusters/local"),
+    )
+    codes = [one.code for one in refused]
+    assert codes[:4] == ["pool_does_not_fit", "no_room", "profile_not_offered", "unknown_profile"]
+    assert codes[4:] == [
+        "cannot_boot",
+        "cluster_not_found",
+        "invalid_pool",
+        "invalid_pool",
+        "unauthorized",
+        "bad_connection",
+    ]
+    assert "of 5 machines with 1 x NVIDIA A2-4Q each, 1 would find no room" in refused[0].message
+    assert "Did you mean demo?" in refused[5].message
+    assert rancher.writes() == []
+
+    # Two pools that fit alone and not together; the first one's machines may still be on their way.
+    first, second = plays.tasks(call(quantity=3), call(name="more", quantity=2))
+    assert first.changed
+    assert second.code == "pool_does_not_fit"
+    rancher.until(lambda: len(rancher.lab.items(VMIS)) == 3)
+    third, full, surge = plays.tasks(
+        call(name="more", quantity=2),
+        call(quantity=4),
+        call(quantity=4, memory_gib=16),
+    )
+    assert third.code == "pool_does_not_fit"
+    assert "demo-gpu-" in third.message
+    assert full.changed
+    assert surge.code == "roll_would_hang"
+    assert "max_surge: 0" in surge.message
+    assert config(rancher)["memorySize"] == "8"
+
+    # A node that is lost in between.
+    rancher.lab.write(f"{NODES}/gpu-a", {"spec": {"unschedulable": True}})
+    lost = plays.task(MODULE, **{**POOL, "quantity": 5})
+    assert lost.code == "pool_does_not_fit"
+    assert "gpu-a is cordoned" in lost.message
+
+
+def test_machines_are_replaced_with_and_without_room_for_it(rancher: Rancher, plays: Playbooks) -> None:
+    rancher.make_config("nc-cp")
+    rancher.make_cluster("demo", rancher.pool("cp", 1, "nc-cp", **CONTROL_ROLES))
+    rancher.ready("demo")
+    waiting = {"wait": True, "wait_timeout": 120}
+    (made,) = plays.tasks((MODULE, {**POOL, "quantity": 4, **waiting}))
+    assert not made.failed, made.message
+    old = {one["name"] for one in made["pool"]["machines"]}
+    assert {one["phase"] for one in made["pool"]["machines"]} == {"Running"}
+    change = {"cluster": "demo", "name": "gpu", "memory_gib": 16}
+    one_by_one = {"rolling_update": {"max_surge": "0", "max_unavailable": "2"}}
+    hangs, rolled, again = plays.tasks(
+        (MODULE, change), (MODULE, {**change, **one_by_one, **waiting}), (MODULE, {**change, **one_by_one, **waiting})
+    )
+    assert hangs.code == "roll_would_hang"
+    assert rolled.changed, rolled.message
+    assert rolled["machines_replaced"]
+    assert old.isdisjoint({one["name"] for one in rolled["pool"]["machines"]})
+    assert not again.changed
+    # Another profile: four do not fit, two have room beside the old ones.
+    profile = {"cluster": "demo", "name": "gpu", "vgpus": [{"profile": "A2-8Q"}]}
+    four, two, last = plays.tasks(
+        (MODULE, profile),
+        (MODULE, {**profile, "quantity": 2, "rolling_update": {"max_surge": "1"}, **waiting}),
+        (MODULE, {"cluster": "demo", "name": "cp", "state": "absent"}),
+    )
+    assert four.code == "pool_does_not_fit"
+    assert two.changed, two.message
+    assert [one["profile"] for one in two["pool"]["vgpus"]] == ["NVIDIA A2-8Q"]
+    assert len(two["pool"]["machines"]) == 2
+    assert last.code == "last_of_its_role"
+    assert last_words(rancher, plays, profile).code == "timeout"
+
+
+def last_words(rancher: Rancher, plays: Playbooks, profile: dict[str, Any]) -> Result:
+    """Somebody has asked Rancher itself for more than there is: who waits for the pool is told which VM lacks what."""
+    rancher.change_pool("demo", "gpu", quantity=3)
+    rancher.until(lambda: len(rancher.machines("gpu")) == 3)
+    result = plays.task(MODULE, **{**profile, "wait": True, "wait_timeout": 5})
+    assert "Insufficient nvidia.com/NVIDIA_A2-8Q" in result.message
+    return result
