@@ -16,6 +16,7 @@ from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.mig_configura
     read_configuration,
 )
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.snapshot import Snapshot, broken_notes
+from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.vm_findings import vm_findings
 from ansible_collections.vgpu.fleet.plugins.module_utils.mig import described
 
 
@@ -30,7 +31,7 @@ class Finding:
 
 
 def findings(snapshot: Snapshot, fleet: Fleet) -> list[Finding]:
-    """All findings on a fleet, which may be a part of the snapshot's. Broken notes concern every node."""
+    """All findings on a fleet, which may be a part of the snapshot's. Those about VMs concern every node."""
     found = [
         Finding(
             "broken_note",
@@ -39,7 +40,9 @@ def findings(snapshot: Snapshot, fleet: Fleet) -> list[Finding]:
         )
         for vm in broken_notes(snapshot.vms)
     ]
+    found += [Finding(*finding) for finding in vm_findings(snapshot)]
     for gpu in fleet.gpus:
+        found += _of_mig(snapshot, gpu)
         if gpu.sharing and not gpu.vf_capacity:
             text = f"SR-IOV of GPU {gpu.name} was asked for, and it has no virtual functions."
             found.append(Finding("no_functions", gpu.name, text))
