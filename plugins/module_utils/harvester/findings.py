@@ -42,7 +42,6 @@ def findings(snapshot: Snapshot, fleet: Fleet) -> list[Finding]:
     ]
     found += [Finding(*finding) for finding in vm_findings(snapshot)]
     for gpu in fleet.gpus:
-        found += _of_mig(snapshot, gpu)
         if gpu.sharing and not gpu.vf_capacity:
             text = f"SR-IOV of GPU {gpu.name} was asked for, and it has no virtual functions."
             found.append(Finding("no_functions", gpu.name, text))
