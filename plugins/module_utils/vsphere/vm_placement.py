@@ -110,14 +110,15 @@ def _why_not(alone: Fleet, vgpus: Mapping[str, int]) -> str:
 
 
 def _obstacles(alone: Fleet, vgpus: Mapping[str, int]) -> Iterable[str]:
-    """One sentence for each GPU that takes none of a profile."""
+    """One sentence for each GPU that takes none of a profile, or for a profile that none of them is for."""
     for profile in sorted(vgpus):
         parsed = parse_or_none(profile)
         if parsed is None:
             continue
-        for gpu in alone.gpus:
-            if not could_be(gpu, parsed):
-                continue
+        fitting = [gpu for gpu in alone.gpus if could_be(gpu, parsed)]
+        if not fitting:
+            yield f"its GPUs do not offer {profile}"
+        for gpu in fitting:
             room = room_for(survey(gpu, alone.nodes[0]), group_of(parsed.key), {parsed.key: profile}, Means())
             if isinstance(room, Obstacle):
                 why = "it is not shared direct" if room.rule == "sriov_off" else room.detail

@@ -116,6 +116,32 @@ def test_where_only_the_driver_knows_the_server_has_the_last_word(start, section
     assert "esx1" in results[2].message
 
 
+def test_mig_instances_are_had_as_far_as_the_slices_go(start, section, playbooks):
+    section["clusters"][0]["hosts"][0]["gpus"] = [{"board": "A100", "mode": "mig"}]
+    section["vms"] = []
+    vcenter = start(section)
+
+    def sliced(name, *profiles):
+        vgpus = [{"profile": profile} for profile in profiles]
+        return {"name": name, "template": "ubuntu-22.04-efi", "vgpus": vgpus, "state": "powered_on"}
+
+    four, again, no_room, three = playbooks(vcenter).tasks(
+        (MODULE, sliced("a", "grid_a100-4-20c")),
+        (MODULE, sliced("a", "A100-4-20C")),
+        (MODULE, sliced("b", "A100-3-20C", "A100-1-5C")),
+        (MODULE, sliced("b", "A100-1-5C", "A100-2-10C")),
+    )
+    assert four.changed, four.message
+    assert four["vm"]["node"] == "esx1"
+    assert four["diff"]["after"]["mmio_size_gb"] == 64
+    assert not again.changed
+    assert no_room.code == "no_room"
+    assert "esx2: its GPUs do not offer grid_a100-1-5c" in no_room.message
+    assert three.changed, three.message
+    (card,) = vcenter.books["esx1"]
+    assert sorted(slot["profile"] for slot in card["slots"]) == ["grid_a100-1-5c", "grid_a100-2-10c", "grid_a100-4-20c"]
+
+
 def test_a_start_that_fails_after_a_stop_says_that_the_vm_is_off(start, section, playbooks):
     section["vms"][0] |= {"vgpus": [FOUR], "memory_locked": True, "power": "on"}
     vcenter = start(section)
