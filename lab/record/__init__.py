@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import os
 import re
 import sys
@@ -47,6 +48,13 @@ class Wanted:
 
 def record(wanted: Wanted) -> Path:
     """The file that was written."""
+    try:
+        return _record(wanted)
+    except (OSError, http.client.HTTPException) as error:
+        raise LabError(f"The cluster does not answer: {error}.") from error
+
+
+def _record(wanted: Wanted) -> Path:
     if not NAME.fullmatch(wanted.name):
         raise LabError(f"{wanted.name!r} is no name for a recording.", hint="Small letters, digits and dashes.")
     script = scripts.load(wanted.steps) if wanted.steps else None

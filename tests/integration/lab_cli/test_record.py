@@ -199,6 +199,19 @@ class TestMistakes:
         assert "The cluster's GPUs cannot be read: 403" in answer.stderr
         assert list(tmp_path.iterdir()) == []
 
+    def test_a_cluster_that_does_not_answer_is_told_in_one_line(self, quick_command: Callable, tmp_path: Path) -> None:
+        file = tmp_path / "kubeconfig.yaml"
+        entries = {
+            "clusters": [{"name": "x", "cluster": {"server": "https://127.0.0.1:1"}}],
+            "users": [{"name": "x", "user": {"token": "t"}}],
+            "contexts": [{"name": "x", "context": {"cluster": "x", "user": "x"}}],
+        }
+        file.write_text(yaml.safe_dump({"current-context": "x", **entries}))
+        answer = quick_command("record", "--name", "mine", "--kubeconfig", file)
+        assert answer.returncode == 1
+        (line,) = answer.stderr.splitlines()
+        assert "The cluster does not answer" in line
+
     @pytest.mark.parametrize(
         ("words", "phrase"),
         [
