@@ -132,6 +132,10 @@ class Machines:
                 await self._phase(machine, "Provisioned", "InfrastructureReady", "", address=address)
                 self._booting[key] = self._rancher.clock.now + BOOTSTRAP
                 self._queue.add_after(key, BOOTSTRAP)
+            elif not _cannot_start(instance):
+                # The scheduler and KubeVirt are real and take real time, which must not count as the driver's.
+                attempt.deadline = self._rancher.clock.now + PATIENCE
+                self._queue.add_after(key, LOOK)
             elif self._rancher.clock.now >= attempt.deadline:
                 await self._fail(
                     machine, "Too many retries waiting for machine to be Running.  Last error: " + _why(instance)
@@ -245,6 +249,13 @@ def _key(machine: Json) -> str:
 
 def _infra(machine: Json) -> str:
     return str(machine["spec"]["infrastructureRef"]["name"])
+
+
+def _cannot_start(instance: Json | None) -> bool:
+    """Whether nobody is at work on it: no node will take the VM, or it has ended."""
+    status = (instance or {}).get("status") or {}
+    unschedulable = any(one.get("reason") == "Unschedulable" for one in status.get("conditions") or [])
+    return unschedulable or status.get("phase") in ("Failed", "Succeeded")
 
 
 def _why(instance: Json | None) -> str:
