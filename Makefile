@@ -28,13 +28,13 @@ export UV_SYSTEM_CERTS := true
 ##@ To begin with
 
 .PHONY: demo
-demo: $(INSTALLED) ## A lab, a GPU enabled on it by a playbook, its vGPUs, and everything stopped again
+demo: $(INSTALLED) ## Bare hosts in a lab become GPU clusters, on Harvester and on vSphere
 	@demo/run.sh
 
 .PHONY: test
-test: lint sanity unit integration ## Every check there is
+test: lint sanity unit integration molecule ## Every check there is
 
-##@ Checks; K=EXPRESSION narrows unit and integration to matching tests
+##@ Checks; K=EXPRESSION narrows unit, integration and molecule to matching tests
 
 PURE_CORE := $(subst /,.,$(patsubst %.py,ansible_collections/vgpu/fleet/%,$(wildcard plugins/module_utils/*.py)))
 
@@ -71,6 +71,10 @@ SUITES := $(sort $(dir $(wildcard tests/integration/*/test_*.py)))
 integration: $(INSTALLED) ## Tests of the installed collection and of the lab, on running labs
 	@ANSIBLE_COLLECTIONS_PATH="$(CURDIR)/$(INSTALL_PATH)" python tools/suites.py --at-a-time $(AT_A_TIME) \
 		$(if $(K),--may-be-empty) $(SUITES) -- $(PYTEST) -o pythonpath=". $(INSTALL_PATH)"
+
+.PHONY: molecule
+molecule: $(INSTALLED) ## The roles' scenarios, one by one, on labs that are started once
+	@ANSIBLE_COLLECTIONS_PATH="$(CURDIR)/$(INSTALL_PATH)" python -m tools.molecule "$(K)"
 
 TRACES ?= tests/data/traces
 

@@ -1,0 +1,74 @@
+# Copyright: (c) 2026, The vgpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+name: harvester_vm
+short_description: Describe a VM in a few words, as Harvester wants it described in many
+version_added: 0.1.0
+description:
+  - Turns the description of a VM, as the role P(vgpu.fleet.harvester_gpu_vm#role) takes it, into a C(VirtualMachine)
+    that can be created with C(kubernetes.core.k8s).
+  - The VM is stopped and has no vGPUs. M(vgpu.fleet.harvester_vgpu_vm) puts them in, since that differs between
+    versions of Harvester.
+  - If there is C(user_data), it is looked for under the key C(userdata) in a secret named after the VM, with
+    C(-cloudinit) at its end.
+positional: _input, storage_classes
+options:
+  _input:
+    description:
+      - The VM, with C(name) and, if needed, C(namespace), C(cpus), C(memory_gib), C(disks), C(networks), C(user_data)
+        and C(labels).
+    type: dict
+    required: true
+  storage_classes:
+    description: The storage classes of images, by namespace and name of the image.
+    type: dict
+    default: {}
+seealso:
+  - module: vgpu.fleet.harvester_vgpu_vm
+author:
+  - The vgpu.fleet contributors (@vgpu-fleet)
+"""
+
+EXAMPLES = r"""
+- name: There is a VM with a disk from an image
+  kubernetes.core.k8s:
+    definition: "{{ vm | vgpu.fleet.harvester_vm({'default/ubuntu': 'longhorn-ubuntu'}) }}"
+  vars:
+    vm:
+      name: trainer
+      cpus: 8
+      memory_gib: 32
+      disks:
+        - image: default/ubuntu
+          size_gib: 40
+      networks: [default/vlan1]
+"""
+
+RETURN = r"""
+_value:
+  description: A C(VirtualMachine) of KubeVirt.
+  type: dict
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ansible.errors import AnsibleFilterError
+from ansible_collections.vgpu.fleet.plugins.module_utils.errors import FleetError
+from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.vm_manifest import Machine, manifest
+
+
+def harvester_vm(vm: Mapping[str, Any], storage_classes: Mapping[str, str] | None = None) -> dict[str, Any]:
+    try:
+        return manifest(Machine.read(vm), storage_classes or {})
+    except FleetError as error:
+        raise AnsibleFilterError(str(error)) from error
+
+
+class FilterModule:
+    def filters(self) -> dict[str, Callable[..., Any]]:
+        return {"harvester_vm": harvester_vm}
