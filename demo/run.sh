@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Start a lab of its own, run the demo playbook on it, and stop the lab whatever happens.
+# Bare hosts in a lab of its own become GPU clusters, on Harvester and on vSphere. The lab is stopped whatever happens.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 run_dir=build/demo-lab
@@ -8,10 +8,47 @@ stop_lab() {
     python -m lab down --run-dir "$run_dir"
 }
 trap stop_lab EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM
+
+say() { printf '\n\033[1m== %s\033[0m\n' "$*"; }
+
+play() {
+    ansible-playbook "vgpu.fleet.$1" -e @demo/cluster.yml "${@:2}"
+}
+
+export ANSIBLE_COLLECTIONS_PATH=$PWD/build/installed ANSIBLE_CALLBACK_RESULT_FORMAT=yaml ANSIBLE_LOCALHOST_WARNING=false \
+    ANSIBLE_INVENTORY_UNPARSED_WARNING=false ANSIBLE_DISPLAY_SKIPPED_HOSTS=false ANSIBLE_DISPLAY_OK_HOSTS=false \
+    ANSIBLE_SHOW_CUSTOM_STATS=false
 
 stop_lab # one that an earlier, killed demo may have left
-python -m lab up --scenario default --run-dir "$run_dir" --speed 20
+
+say "A lab: two Harvester nodes with an A2 each and two ESXi hosts with two A40 each, as they come"
+python -m lab up --scenario demo/lab.yaml --run-dir "$run_dir" --speed 50
 environment=$(python -m lab env --run-dir "$run_dir")
 eval "$environment"
-ANSIBLE_COLLECTIONS_PATH=$PWD/build/installed ANSIBLE_CALLBACK_RESULT_FORMAT=yaml ANSIBLE_LOCALHOST_WARNING=false \
-    ANSIBLE_INVENTORY_UNPARSED_WARNING=false ansible-playbook demo/sriov.yml "$@"
+
+say "Harvester: addons, driver, SR-IOV, vGPUs, VMs (what changes is shown)"
+play harvester_gpu_cluster --skip-tags report
+say "vSphere: shared direct graphics, VMs (what changes is shown)"
+play vsphere_gpu_cluster --skip-tags report
+
+say "Both once more: nothing is left to change"
+for cluster in harvester vsphere; do
+    play "${cluster}_gpu_cluster" --skip-tags report | grep -E 'changed=0 .*failed=0' || {
+        echo "A second run of ${cluster}_gpu_cluster failed or changed something." >&2
+        exit 1
+    }
+done
+
+export ANSIBLE_DISPLAY_OK_HOSTS=true
+say "What there is now"
+play capacity | sed -n '/PROFILE/,/PLAY RECAP/p' | grep -v RECAP
+play capacity -e vgpu_capacity_platform=vsphere | sed -n '/PROFILE/,/PLAY RECAP/p' | grep -v RECAP
+
+say "Where to look next"
+cat <<'END'
+demo/cluster.yml          all that was said about both clusters
+docs/getting-started.md   the same on your own clusters
+make lab-up               a lab to try your own playbooks on
+END

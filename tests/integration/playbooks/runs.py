@@ -1,0 +1,93 @@
+"""Playbooks run as AWX runs them: by ansible-runner, with extra variables and injected credentials and nothing else."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import ansible_runner
+
+Json = dict[str, Any]
+
+CHECKOUT = Path(__file__).parents[3]
+INSTALLED = CHECKOUT / "build/installed"
+# What the lab exports for people, and AWX does not inject.
+NOT_INJECTED = ("LAB_", "KUBECONFIG")
+
+
+@dataclass(frozen=True)
+class Run:
+    status: str
+    stats: Mapping[str, Mapping[str, int]]
+    events: list[Json]
+
+    @property
+    def changed(self) -> int:
+        return sum(self.stats.get("changed", {}).values())
+
+    @property
+    def tasks(self) -> list[str]:
+        """Names of the tasks that changed something."""
+        return [
+            event["event_data"]["task"]
+            for event in self.results("runner_on_ok")
+            if event["event_data"]["res"].get("changed")
+        ]
+
+    def results(self, *kinds: str) -> list[Json]:
+        return [event for event in self.events if event["event"] in kinds]
+
+    @property
+    def failure(self) -> str:
+        """What the last task that failed said."""
+        failed = [event["event_data"]["res"] for event in self.results("runner_on_failed")]
+        return str(failed[-1].get("msg", "")) if failed else ""
+
+    @property
+    def artifacts(self) -> Json:
+        """What AWX shows of a job and hands on in a workflow."""
+        (final,) = self.results("playbook_on_stats")
+        return dict(final["event_data"].get("artifact_data") or {})
+
+    @property
+    def shown(self) -> str:
+        return "\n".join(event.get("stdout", "") for event in self.events)
+
+
+class Runs:
+    def __init__(self, folder: Path, environment: Mapping[str, str]) -> None:
+        self._folder = folder
+        self._environment = {
+            name: value for name, value in environment.items() if not name.startswith(NOT_INJECTED)
+        } | {"ANSIBLE_COLLECTIONS_PATH": str(INSTALLED), "ANSIBLE_LOCALHOST_WARNING": "false"}
+        self._number = 0
+
+    def playbook(
+        self,
+        name: str,
+        variables: Json | None = None,
+        *,
+        check: bool = False,
+        inventory: Json | None = None,
+        options: str = "",
+    ) -> Run:
+        self._number += 1
+        folder = self._folder / f"run-{self._number}"
+        folder.mkdir()
+        done = ansible_runner.run(
+            private_data_dir=str(folder),
+            project_dir=str(CHECKOUT),
+            playbook=f"playbooks/{name}.yml",
+            inventory=inventory or {"all": {"hosts": {"localhost": {"ansible_connection": "local"}}}},
+            extravars=variables or {},
+            envvars=self._environment | {"PATH": os.environ["PATH"]},
+            cmdline=f"{'--check ' if check else ''}{options}".strip() or None,
+            quiet=True,
+        )
+        events = list(done.events)
+        assert "Traceback" not in json.dumps(events), done.stdout.read()
+        return Run(done.status, dict(done.stats or {}), events)

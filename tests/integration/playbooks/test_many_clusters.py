@@ -1,0 +1,57 @@
+"""Several Harvesters at once, by an inventory with one host for each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lab import up
+from tests.integration.labs import Lab
+from tests.integration.playbooks.runs import Runs
+
+# Small ones: VMs are stored and not run.
+SMALL: dict[str, Any] = {"speed": 50.0, "without": ["kubevirt", "vsphere"]}
+
+
+@pytest.fixture(scope="module")
+def edges(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Lab]]:
+    versions = {"edge-1": "1.7", "edge-2": "1.8"}
+    labs: dict[str, Lab] = {}
+    try:
+        for name, version in versions.items():
+            labs[name] = Lab(up.start(tmp_path_factory.mktemp(name), harvester_version=version, **SMALL))
+        yield labs
+    finally:
+        for lab in labs.values():
+            up.stop(lab.run)
+
+
+def test_each_cluster_gets_its_own_layout_and_its_own_report(edges: dict[str, Lab], tmp_path: Path) -> None:
+    hosts = {name: {"harvester_kubeconfig": str(lab.run.kubeconfig("admin"))} for name, lab in edges.items()}
+    hosts["edge-2"]["harvester_gpu_node_layout"] = [{"profile": "A2-8Q", "count": 2}]  # type: ignore[assignment]
+    common = {"harvester_gpu_node_layout": [{"profile": "A2-4Q", "count": 2, "per": "node"}]}
+    inventory = {"harvesters": {"hosts": hosts, "vars": common}}
+    runs = Runs(tmp_path, {})
+    chosen = {"vgpu_fleet_hosts": "harvesters"}
+
+    made = runs.playbook("harvester_gpu_cluster", chosen, inventory=inventory, options="--forks 10")
+    assert made.status == "successful", made.shown
+    counts = made.artifacts["vgpu_capacity"]
+    assert {name: {key: one["there"] for key, one in counts[name]["profiles"].items()} for name in edges} == {
+        "edge-1": {"A2-4Q": 4},
+        "edge-2": {"A2-8Q": 2},
+    }
+    assert edges["edge-1"].amounts("gpu-a") == {"nvidia.com/NVIDIA_A2-4Q": 2}
+    again = runs.playbook("harvester_gpu_cluster", chosen, inventory=inventory, options="--forks 10")
+    assert (again.status, again.changed) == ("successful", 0)
+
+
+def test_a_cluster_that_fails_does_not_keep_the_others_from_working(edges: dict[str, Lab], tmp_path: Path) -> None:
+    hosts = {name: {"harvester_kubeconfig": str(lab.run.kubeconfig("admin"))} for name, lab in edges.items()}
+    hosts["edge-1"]["harvester_kubeconfig"] = str(edges["edge-1"].run.kubeconfig("expired"))
+    looked = Runs(tmp_path, {}).playbook("capacity", {"vgpu_fleet_hosts": "all"}, inventory={"all": {"hosts": hosts}})
+    assert looked.status == "failed"
+    assert list(looked.artifacts["vgpu_capacity"]) == ["edge-2"]
