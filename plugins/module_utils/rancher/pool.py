@@ -242,7 +242,7 @@ def _config_changes(before: Pool, wish: Wish) -> Json:
     if wish.user_data is not None and wish.user_data != current.user_data:
         changes["userData"] = configs.encoded(wish.user_data) if wish.user_data else ""
     if wish.vgpus is not None and _differs(lambda: Counter(one.resource for one in current.requests) == wish.vgpus):
-        resources = [resource for resource, count in sorted(wish.vgpus.items()) for _ in range(count)]
+        resources = [resource for resource, count in sorted(wish.vgpus.items()) for _number in range(count)]
         changes["vgpuInfo"] = configs.vgpu_info(resources) if resources else ""
     changes |= _disk_changes(current, wish)
     if wish.networks is not None and _differs(lambda: current.networks == tuple(wish.networks or ())):

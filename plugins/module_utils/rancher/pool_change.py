@@ -94,8 +94,8 @@ class PoolChange:
             self._write(change, wish)
             self._reading = self._rancher.read()
             outcome.record = self._record(change.after)
-        if self._wait and not check_mode:
-            self._until_ready(change, leaving)
+        if self._wait and not check_mode and change.after is not None:
+            self._until_ready(change.after, leaving)
             outcome.record = self._record(change.after)
         return outcome
 
@@ -202,7 +202,7 @@ class PoolChange:
         machines = self._reading.machines_of(self._cluster, self._target.name)
         replaced = change.rolls and bool(machines)
         if change.before is not None and change.after is not None:
-            self._doubt(change)
+            self._doubt(change, change.after)
         return Outcome(
             change,
             self._record(change.after),
@@ -211,9 +211,8 @@ class PoolChange:
             self._diff(change, [one["metadata"]["name"] for one in machines] if replaced else []),
         )
 
-    def _doubt(self, change: Change) -> None:
-        assert change.after is not None
-        names = [one.name for one in change.after.config.requests] if change.after.resources else []
+    def _doubt(self, change: Change, after: Pool) -> None:
+        names = [one.name for one in after.config.requests] if after.resources else []
         if len(set(names)) != len(names):
             self._warnings.append(
                 f"Pool {self._target.name} requests several vGPUs by one name, and a VM with two devices of one name"
@@ -271,8 +270,8 @@ class PoolChange:
     # Writing
     def _write(self, change: Change, wish: Wish | None) -> None:
         """A new config before the pool that names it; limits of a replacement before the change that causes it."""
-        if change.before is None:
-            self._make_config(change)
+        if change.before is None and change.after is not None:
+            self._make_config(change.after.config_name, change.config)
         change = self._write_entry(change, wish)
         if change.before is not None and change.config:
             self._rancher.api.patch(self._config_path(change.before.config_name), dict(change.config))
@@ -282,14 +281,12 @@ class PoolChange:
     def _config_path(self, name: str) -> str:
         return f"{configs_path(self._rancher.namespace)}/{name}"
 
-    def _make_config(self, change: Change) -> None:
-        assert change.after is not None
-        name = change.after.config_name
+    def _make_config(self, name: str, config: Mapping[str, Any]) -> None:
         body = {
             "apiVersion": "rke-machine-config.cattle.io/v1",
             "kind": "HarvesterConfig",
             "metadata": {"name": name, "namespace": self._rancher.namespace},
-            **{key: value for key, value in change.config.items() if value != ""},
+            **{key: value for key, value in config.items() if value != ""},
         }
         try:
             self._rancher.api.post(configs_path(self._rancher.namespace), body)
@@ -344,10 +341,9 @@ class PoolChange:
         answers = self._rancher.api.together([lambda path=path: self._rancher.api.get(path) for path in paths])
         return {path: Listing.of(answer) for path, answer in zip(paths, answers, strict=True)}
 
-    def _until_ready(self, change: Change, leaving: frozenset[str]) -> None:
+    def _until_ready(self, after: Pool, leaving: frozenset[str]) -> None:
         """All machines are nodes and of the latest make. Rancher may need a moment to see that others have to go."""
-        assert change.after is not None
-        quantity, namespace = change.after.quantity, self._rancher.namespace
+        quantity, namespace = after.quantity, self._rancher.namespace
         deployment = f"{namespace}/{self._target.cluster}-{self._target.name}"
         with Observation(self._rancher.api, self._observed(), seconds=self._seconds) as seen:
 
