@@ -75,7 +75,9 @@ def test_each_privilege_is_needed_and_named_when_it_is_missing(vcenter, playbook
     cases["VirtualMachine.Provisioning.Clone"] = (VM, from_vm)
     cases["VirtualMachine.Inventory.Delete"] = (VM, {"name": "app-1", "state": "absent"})
     cases["VirtualMachine.Interact.PowerOff"] = (VM, {"name": "app-2", "state": "powered_off", "power_cycle": "hard"})
-    cases |= dict.fromkeys(sorted(HOST_PRIVILEGES), (HOST, {"cluster": "gpu", "graphics_type": "shared"}))
+    # Settings before the restart, which comes after them.
+    shared = (HOST, {"cluster": "gpu", "graphics_type": "shared"})
+    cases |= dict.fromkeys(sorted(HOST_PRIVILEGES, reverse=True), shared)
     vcenter.wait(vcenter.vm("app-2").PowerOnVM_Task())
     tried = [as_user(privilege, *case) for privilege, case in cases.items()]
     results = playbooks(vcenter).tasks(*tried)
