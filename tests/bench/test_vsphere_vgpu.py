@@ -120,5 +120,5 @@ def test_what_is_attached_to_a_hundred_vms(vcenter: VCenter, playbooks: Playbook
 
 
 def found(theirs: Result) -> set[str]:
-    """The VMs of which community.vmware says that they have a vGPU."""
-    return {str(one["item"]) for one in theirs["results"] if one.get("vgpu_info")}
+    """The VMs of which community.vmware says that they have a vGPU, under another key than its documentation says."""
+    return {str(one["item"]) for one in theirs["results"] if one["vgpu"]}
