@@ -49,6 +49,13 @@ class Clock:
         limit = self._limit()
         return max(self._now, min(limit, self._timers[0][0]) if self._timers else limit)
 
+    @property
+    def next_due(self) -> float | None:
+        """When something is going to happen by itself, as far as is known now."""
+        while self._timers and self._timers[0][2].cancelled:
+            heapq.heappop(self._timers)
+        return self._timers[0][0] if self._timers else None
+
     def _limit(self) -> float:
         return self._offset + (time.monotonic() - self._started) * self.speed
 
@@ -177,12 +184,16 @@ class Turn:
 
 
 class Throttle:
-    """client-go's default limit on requests: five a second after a burst of ten, for the whole process."""
+    """client-go's default limit on requests: five a second after a burst of ten, for the whole process.
 
-    def __init__(self, clock: Clock, *, per_second: float = 5.0, burst: int = 10) -> None:
+    Within the burst a request takes the `latency` of a network.
+    """
+
+    def __init__(self, clock: Clock, *, per_second: float = 5.0, burst: int = 10, latency: float = 0.0) -> None:
         self._clock = clock
         self._per_second = per_second
         self._burst = burst
+        self._latency = latency
         self._tokens = float(burst)
         self._filled = clock.now
 
@@ -191,8 +202,9 @@ class Throttle:
         self._tokens = min(self._burst, self._tokens + (now - self._filled) * self._per_second)
         self._filled = now
         self._tokens -= requests
-        if self._tokens < 0:
-            await self._clock.sleep(-self._tokens / self._per_second)
+        pause = max(-self._tokens / self._per_second, self._latency)
+        if pause > 0:
+            await self._clock.sleep(pause)
 
 
 def background(clock: Clock, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:

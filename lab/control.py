@@ -27,6 +27,8 @@ class Control:
     def __init__(self, run_dir: RunDir | Path | str) -> None:
         self._run = run_dir if isinstance(run_dir, RunDir) else RunDir(run_dir)
         self._connection: _UnixConnection | None = None
+        # The simulated time of the next event that is known of, since the last advance or settle.
+        self.next_due: float | None = None
 
     def _call(self, method: str, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
         for attempt in (1, 2):
@@ -67,10 +69,12 @@ class Control:
 
     def settle(self) -> None:
         """Until everything written so far has been reacted to, as far as that takes no simulated time."""
-        self._call("POST", "/settle")
+        self.next_due = self._call("POST", "/settle")["next"]
 
     def advance(self, seconds: float) -> float:
-        return float(self._call("POST", "/advance", {"seconds": seconds})["now"])
+        answer = self._call("POST", "/advance", {"seconds": seconds})
+        self.next_due = answer["next"]
+        return float(answer["now"])
 
     def speed(self, speed: float) -> None:
         self._call("POST", "/speed", {"speed": speed})

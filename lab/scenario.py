@@ -16,7 +16,7 @@ SCENARIOS = Path(__file__).parent / "scenarios"
 PCI_ADDRESS = re.compile(r"[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 PCIDEVICES = "pcidevices-controller"
 DRIVER_TOOLKIT = "nvidia-driver-toolkit"
-SCENARIO_KEYS = ("nodes", "addons", "driver", "kubelet_sync", "restarts_processes", "vsphere")
+SCENARIO_KEYS = ("nodes", "addons", "driver", "kubelet_sync", "restarts_processes", "fake_driver", "vsphere")
 
 
 @dataclass(frozen=True)
@@ -42,6 +42,8 @@ class Scenario:
     driver_location: str
     kubelet_sync: float = 5.0
     restarts_processes: bool = True
+    # Its driver is the fake one of the recordings, with the limits that it had.
+    fake_driver: bool = False
     vsphere: dict[str, Any] = field(default_factory=dict)
 
 
@@ -96,6 +98,7 @@ def parse(name: str, content: Any, wanted_nodes: int | None = None) -> Scenario:
         driver_location=driver.get("location", "http://files.example/NVIDIA-Linux-x86_64-vgpu-kvm.run"),
         kubelet_sync=float(content.get("kubelet_sync", 5.0)),
         restarts_processes=content.get("restarts_processes", True),
+        fake_driver=content.get("fake_driver", False),
         vsphere=content.get("vsphere", {}),
     )
 

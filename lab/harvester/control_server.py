@@ -61,6 +61,7 @@ class ControlServer:
                 "harvester": harvester.cluster.version.name,
                 "scenario": harvester.cluster.scenario.name,
                 "processes": {name: process.running for name, process in harvester.processes.items()},
+                "scanning": [name for name, process in harvester.processes.items() if process.scanning],
                 "webhook_down": harvester.webhook_down,
                 "faults": harvester.faults_on,
             }
@@ -136,7 +137,8 @@ class ControlServer:
         return web.json_response({"generation": self.successor["generation"]})
 
     def _now(self) -> web.Response:
-        return web.json_response({"now": self._harvester.clock.now})
+        clock = self._harvester.clock
+        return web.json_response({"now": clock.now, "next": clock.next_due})
 
 
 @web.middleware

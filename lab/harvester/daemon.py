@@ -57,7 +57,12 @@ class Harvester:
             scenario=scenario,
             admin=clients["harvester"],
             pcidevices=clients["pcidevices"],
-            hosts={node.name: Host(node) for node in scenario.nodes},
+            hosts={
+                node.name: Host(
+                    node, takes_any_type=scenario.fake_driver, keeps_types=scenario.fake_driver and version.mdev
+                )
+                for node in scenario.nodes
+            },
         )
         for client in clients.values():
             client.on_write = self.cluster.journal.note

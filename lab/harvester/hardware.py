@@ -32,6 +32,10 @@ class Gpu:
     vfs: list[Vf] = field(default_factory=list)
     mig: MigCard | None = None
     mig_mode: bool = False
+    # What the recordings' fake driver did and a real one does not.
+    takes_any_type: bool = False
+    keeps_types: bool = False
+    _kept: list[Vf] = field(default_factory=list)
 
     @property
     def iommu_group(self) -> str:
@@ -56,9 +60,17 @@ class Gpu:
             Vf(address, str(VF_IOMMU_GROUP + GROUPS_PER_GPU * self.index + int(number)))
             for number, address in zip(numbers, self.vf_addresses(), strict=True)
         ]
+        for kept in self._kept:
+            vf = self.vf(kept.address)
+            if vf is not None:
+                vf.type, vf.uuid = kept.type, kept.uuid
 
     def remove_vfs(self) -> None:
+        self._kept = [vf for vf in self.vfs if vf.type is not None] if self.keeps_types else []
         self.vfs = []
+
+    def forget(self) -> None:
+        self.vfs, self._kept = [], []
 
     def vf(self, address: str) -> Vf | None:
         return next((vf for vf in self.vfs if vf.address == address), None)
@@ -70,11 +82,9 @@ class Gpu:
         if self.mig_mode and self.mig is not None and not self.mig.keeps_time_sliced_types:
             return self._offered_by_instances(self.mig)
         taken = [other.type for other in self.vfs if other.type is not None]
-        return [
-            kind
-            for kind in self.board.types
-            if len(taken) < kind.instances and all(other.framebuffer_gib == kind.framebuffer_gib for other in taken)
-        ]
+        # Where any type is taken there may be several sizes, and the first one counts.
+        sizes = {other.framebuffer_gib for other in (taken[:1] if self.takes_any_type else taken)}
+        return [kind for kind in self.board.types if len(taken) < kind.instances and sizes <= {kind.framebuffer_gib}]
 
     def _offered_by_instances(self, card: MigCard) -> list[VgpuType]:
         """In MIG mode each instance serves one vGPU of its own type, and nothing else is to be had."""
@@ -88,7 +98,11 @@ class Gpu:
         return offered
 
     def configure(self, vf: Vf, type_id: str) -> None:
-        vf.type = next(kind for kind in self.offered(vf) if kind.id == type_id)
+        possible = self.board.types if self.takes_any_type else self.offered(vf)
+        kind = next((kind for kind in possible if kind.id == type_id), None)
+        if kind is None:
+            raise LookupError(f"error writing {type_id} to {vf.address}: the driver refuses it")
+        vf.type = kind
         vf.uuid = str(uuid.uuid4())
 
     def release(self, vf: Vf) -> None:
@@ -117,13 +131,21 @@ class PciFunction:
 
 
 class Host:
-    def __init__(self, spec: NodeSpec) -> None:
+    def __init__(self, spec: NodeSpec, *, takes_any_type: bool = False, keeps_types: bool = False) -> None:
         self.spec = spec
         self.name = spec.name
         # Addresses of functions whose types the driver does not show.
         self.unreadable: set[str] = set()
         self.gpus = [
-            Gpu(gpu.address, gpu.board, index, mig=_mig_card(gpu.board)) for index, gpu in enumerate(spec.gpus)
+            Gpu(
+                gpu.address,
+                gpu.board,
+                index,
+                mig=_mig_card(gpu.board),
+                takes_any_type=takes_any_type,
+                keeps_types=keeps_types,
+            )
+            for index, gpu in enumerate(spec.gpus)
         ]
         for gpu, start in zip(self.gpus, spec.gpus, strict=True):
             if start.sriov:
@@ -153,7 +175,7 @@ class Host:
     def reboot(self) -> None:
         """SR-IOV, vGPU types and MIG instances live in the driver alone: after a reboot they are gone."""
         for gpu in self.gpus:
-            gpu.remove_vfs()
+            gpu.forget()
             if gpu.mig is not None:
                 gpu.mig.instances.clear()
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 # What a device plugin and the kubelet have to say to each other.
-PLUGIN_SECONDS = 0.1
+PLUGIN_SECONDS = 0.05
 
 
 def type_value(type_id: str) -> str:
@@ -26,8 +26,8 @@ def identifier(vf: Vf) -> str:
     return vf.uuid
 
 
-def configured_name(vf: Vf, current: Json) -> str:
-    return vf.type.name if vf.type else ""
+def type_name(vf: Vf) -> Json:
+    return {"configureVGPUTypeName": vf.type.name} if vf.type else {}
 
 
 async def enable(process: NodeProcess, thing: Json, gpu: Gpu, vf: Vf) -> Json:
@@ -39,7 +39,9 @@ async def enable(process: NodeProcess, thing: Json, gpu: Gpu, vf: Vf) -> Json:
 
 async def disable(process: NodeProcess, thing: Json, gpu: Gpu, vf: Vf) -> Json:
     status = dict(thing.get("status") or {})
-    gpu.release(vf)
+    # The mediated device is found by the uuid in the status: an object that never had it takes nothing away.
+    if status.get("uuid") == vf.uuid:
+        gpu.release(vf)
     # The plugin is found by the name in the status; a disable before it is there never reaches the plugin.
     resource = process.cluster.vgpu_resource(status.pop("configureVGPUTypeName", ""))
     async with process.plugin_turn:

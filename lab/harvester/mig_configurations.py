@@ -94,7 +94,8 @@ async def reconcile(process: NodeProcess, thing: Json) -> None:
     if process.cluster.version.vendor_vfio and "profileStatus" not in status:
         return
     if thing["spec"].get("enabled"):
-        if not card.instances and _wanted(thing):
+        if not card.instances:
+            # Without any that is wanted nothing is made, and the configuration never calls itself synced.
             await _create(process, thing, card, status)
         else:
             state = SYNCED if status.get("profileStatus") == profile_status(card) else OUT_OF_SYNC
@@ -120,6 +121,9 @@ async def _create(process: NodeProcess, thing: Json, card: MigCard, status: Json
             try:
                 card.create(entry["id"])
             except NoRoom:
+                if not card.instances and not process.cluster.version.mig_message:
+                    # Tried again and again, and nothing tells of it.
+                    raise
                 failed = status | {"status": OUT_OF_SYNC}
                 if process.cluster.version.mig_message:
                     failed["message"] = (

@@ -15,10 +15,14 @@ PERIOD = 30.0
 
 
 async def reconcile(process: NodeProcess, ticket: Json) -> None:
-    await _pci_devices(process)
-    await _cards(process)
-    await _vgpus(process)
-    await _node_label(process)
+    process.scanning = True
+    try:
+        await _pci_devices(process)
+        await _cards(process)
+        await _vgpus(process)
+        await _node_label(process)
+    finally:
+        process.scanning = False
     process.enqueue(r.DEVICE_NODE, ticket["metadata"]["name"], after=PERIOD)
 
 
@@ -70,17 +74,24 @@ def _new_card(process: NodeProcess, name: str, gpu: Gpu) -> Json:
 async def _vgpus(process: NodeProcess) -> None:
     # One function that cannot be read, and none of the node is looked at (facts 3.1).
     process.host.check_readable(*(vf.address for gpu in process.host.gpus for vf in gpu.vfs))
-    functions = {r.device_name(process.node, vf.address): (gpu, vf) for gpu in process.host.gpus for vf in gpu.vfs}
+    functions = {
+        r.device_name(process.node, vf.address): (gpu, vf)
+        for gpu in process.host.gpus
+        for vf in sorted(gpu.vfs, key=lambda vf: vf.address)
+    }
     # By label, not by name: an object that lost its label is created once more, and that fails (facts 4.4.10).
     known = {
         thing["metadata"]["name"]: thing for thing in process.cluster[r.VGPU].labelled(r.NODENAME_LABEL, process.node)
     }
+    # All are looked at before the first is written: a vGPU that is configured meanwhile does not narrow the others,
+    # and one that has changed since is a conflict, which ends the pass.
+    found = {name: vgpus.discovered(process, gpu, vf) for name, (gpu, vf) in functions.items()}
     for name, (gpu, vf) in functions.items():
         if name not in known:
             await process.create(r.VGPU, _new_vgpu(process, name, gpu, vf))
         else:
-            thing = process.cluster[r.VGPU].get(name) or known[name]
-            status = vgpus.discovered_status(process, gpu, vf, thing.get("status") or {})
+            thing = known[name]
+            status = vgpus.status_after(process, found[name], thing.get("status") or {})
             if status != (thing.get("status") or {}):
                 await process.replace_status(r.VGPU, thing, status)
     for name, thing in known.items():

@@ -21,9 +21,9 @@ def identifier(vf: Vf) -> str:
     return vf.type.id if vf.type else ""
 
 
-def configured_name(vf: Vf, current: Json) -> str:
-    # The driver knows numbers only, so whatever name the status has is kept, right or wrong (facts 4.4.7).
-    return str(current.get("configureVGPUTypeName", ""))
+def type_name(vf: Vf) -> Json:
+    """Nothing: the driver knows numbers only."""
+    return {}
 
 
 async def enable(process: NodeProcess, thing: Json, gpu: Gpu, vf: Vf) -> Json:
@@ -81,12 +81,8 @@ async def disable(process: NodeProcess, thing: Json, gpu: Gpu, vf: Vf) -> Json:
     await process.delete(r.CLAIM, name)
     device = process.cluster[r.PCI_DEVICE].get(name)
     if device is not None:
-        device = await process.replace(
-            r.PCI_DEVICE, _annotated(device, {r.OVERRIDE_ANNOTATION: None}, {r.PARENT_LABEL: None})
-        )
-        await process.replace_status(
-            r.PCI_DEVICE, device, (device.get("status") or {}) | {"resourceName": gpu.board.resource_name}
-        )
+        # Its status goes on naming the old resource until the next scan.
+        await process.replace(r.PCI_DEVICE, _annotated(device, {r.OVERRIDE_ANNOTATION: None}, {r.PARENT_LABEL: None}))
     gpu.release(vf)
     status = {
         key: value

@@ -14,19 +14,25 @@ if TYPE_CHECKING:
     from lab.harvester.process import NodeProcess
 
 
-def discovered_status(process: NodeProcess, gpu: Gpu, vf: Vf, current: Json) -> Json:
+def discovered(process: NodeProcess, gpu: Gpu, vf: Vf) -> Json:
+    """What the driver tells of a function, in the words of a status."""
     era = vendor_vfio if process.cluster.version.vendor_vfio else mdev
     status: Json = {}
     offered = {kind.name: era.type_value(kind.id) for kind in gpu.offered(vf)}
     if offered:
         status["availableTypes"] = offered
-    type_name = era.configured_name(vf, current)
-    if type_name:
-        status["configureVGPUTypeName"] = type_name
     if vf.type is not None:
         status["uuid"] = era.identifier(vf)
         status["vGPUStatus"] = CONFIGURED
+        status |= era.type_name(vf)
     return status
+
+
+def status_after(process: NodeProcess, found: Json, current: Json) -> Json:
+    if process.cluster.version.vendor_vfio and "configureVGPUTypeName" in current:
+        # The driver knows numbers only, so whatever name the status has is kept, right or wrong (facts 4.4.7).
+        return found | {"configureVGPUTypeName": current["configureVGPUTypeName"]}
+    return found
 
 
 async def reconcile(process: NodeProcess, thing: Json) -> None:
@@ -46,7 +52,7 @@ async def reconcile(process: NodeProcess, thing: Json) -> None:
         written = await era.disable(process, thing, gpu, vf)
         _look_at_siblings(process, written)
     else:
-        status = discovered_status(process, gpu, vf, thing.get("status") or {})
+        status = status_after(process, discovered(process, gpu, vf), thing.get("status") or {})
         written = thing
         if status != (thing.get("status") or {}):
             written = await process.replace_status(r.VGPU, thing, status)

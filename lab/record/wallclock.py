@@ -9,6 +9,9 @@ from lab.errors import LabError
 
 
 class WallClock:
+    # Nobody knows what comes next.
+    next_due: float | None = None
+
     def __init__(self) -> None:
         self._began = time.monotonic()
 

@@ -131,9 +131,19 @@ def _resource_differences(theirs: Json, ours: Json, bindings: Bindings, node: st
         for key in theirs:
             recorded = (theirs.get(key) or {}).get(name, ABSENT)
             mine = (ours.get(key) or {}).get(name, ABSENT)
-            if recorded != mine:
+            if recorded != mine and not (key == "capacity" and _plugin_ended(name, theirs, ours)):
                 found.append(Difference(f"{place}.{key}.{name}", recorded, mine))
     return found
+
+
+def _plugin_ended(name: str, theirs: Json, ours: Json) -> bool:
+    """Nothing allocatable, and a capacity of nothing or of what was there last.
+
+    A plugin that ends sends an empty list and closes the connection at once: whether the kubelet still reads the list
+    is a race, and the recordings show both.
+    """
+    amounts = [[(side.get(key) or {}).get(name) for side in (theirs, ours)] for key in ("allocatable", "capacity")]
+    return amounts[0] == ["0", "0"] and "0" in amounts[1] and None not in amounts[1]
 
 
 def permitted(spec: Json | None) -> dict[str, list[str]]:

@@ -58,7 +58,8 @@ class Api:
         self._connection: http.client.HTTPSConnection | None = None
 
     @classmethod
-    def from_kubeconfig(cls, path: Path, context_name: str | None = None) -> Api:
+    def from_kubeconfig(cls, path: Path, context_name: str | None = None, *, server: str | None = None) -> Api:
+        """`server` is another address of the same API server."""
         config = yaml.safe_load(path.read_text())
         cluster, user = sections(config, context_name)
         tls = ssl.create_default_context(cadata=_text(cluster, "certificate-authority", path.parent))
@@ -69,8 +70,8 @@ class Api:
                 both.write(certificate + "\n" + (_text(user, "client-key", path.parent) or ""))
                 both.flush()
                 tls.load_cert_chain(both.name)
-        server = urlsplit(cluster["server"])
-        return cls(server.hostname or "", server.port or 443, tls, user.get("token"), server.path.rstrip("/"))
+        address = urlsplit(server or cluster["server"])
+        return cls(address.hostname or "", address.port or 443, tls, user.get("token"), address.path.rstrip("/"))
 
     def connect(self, timeout: float | None = TIMEOUT) -> http.client.HTTPSConnection:
         return http.client.HTTPSConnection(self._host, self._port, context=self._tls, timeout=timeout)

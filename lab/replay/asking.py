@@ -19,6 +19,10 @@ from lab.replay.stage import Stage
 Json = dict[str, Any]
 
 
+# What a write and its answer took on the recorded cluster: the next one comes so much later.
+WRITE_SECONDS = 0.06
+
+
 class Asking:
     def __init__(self, stage: Stage, bindings: Bindings, sightings: Sightings) -> None:
         self.stage = stage
@@ -31,11 +35,14 @@ class Asking:
         assert request is not None
         if request.method == "GET":
             return self._read(step, request)
+        if request.target.plural == "sriovgpudevices":
+            self.stage.await_scans()
         self._await_same_state(step, request)
         answer = self._send(request)
         at_once()
         differing = self._answer_differences(step, request, answer)
         self._remember(request, answer)
+        self.stage.advance(WRITE_SECONDS)
         return differing
 
     # Reading.
@@ -79,7 +86,7 @@ class Asking:
             settled = settled or (seen is not None and self.sightings.found_already(seen))
             if settled and self._same_verdict(step, request):
                 return
-            self.stage.advance(PACE)
+            self.stage.advance(self.stage.stride(PACE))
 
     def _status_seen(self, key: Key, status: Json) -> Sighting:
         place = f"{KIND[key[0]]}/{key[1]}"

@@ -111,6 +111,8 @@ class _Detective:
             self.start.permitted |= {entry["resourceName"] for entries in lists for entry in entries}
         if shown.kind == "VGPUDevice" and shown.name not in self.changed and "spec" in shown.object:
             self._learn_vgpu(shown, node, spec, status)
+        if shown.kind == "VGPUDevice" and spec.get("nodeName") not in (None, node) and not shown.written:
+            self._learn_host(str(spec["nodeName"]), shown)
 
     def _learn_vgpu(self, shown: Shown, node: str, spec: Json, status: Json) -> None:
         configured = str(status.get("configureVGPUTypeName") or "")
@@ -130,6 +132,12 @@ class _Detective:
         offered = list(types_of(shown.object))
         if offered and not vgpu.enabled and node not in self.resized:
             self.start.offered.setdefault(node, offered)
+
+    def _learn_host(self, host: str, shown: Shown) -> None:
+        """A device that was moved to another node by name shows what the function at its address offers there."""
+        offered = list(types_of(shown.object))
+        if host in self.recording.nodes and host not in self.resized and offered:
+            self.start.offered.setdefault(host, offered)
 
     def _learn_amounts(self, step: Step) -> None:
         for node, amounts in _amounts_in(step, self.recording):

@@ -216,7 +216,7 @@ class Sightings:
         while missing := [sighting for sighting in missing if not self._found(sighting)]:
             if self.stage.now - began >= BEHIND:
                 return [difference for sighting in missing for difference in self._differences(sighting)]
-            self.stage.advance(PACE)
+            self.stage.advance(self.stage.stride(PACE))
         return []
 
     def _found(self, sighting: Any) -> bool:

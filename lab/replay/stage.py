@@ -14,10 +14,14 @@ from lab.replay.watch import Watches
 Json = dict[str, Any]
 MERGE_PATCH = "application/merge-patch+json"
 BAD_TYPE = "no such type"
+LONGEST_STRIDE = 2.0
+LONGEST_SCAN = 15.0
 
 
 class Control(Protocol):
     """The part of the lab's control interface that is used here."""
+
+    next_due: float | None
 
     def advance(self, seconds: float) -> float: ...
     def settle(self) -> Any: ...
@@ -38,8 +42,6 @@ class Stage:
         self._watches = watches
         self.samplers: tuple[str, ...] = ()
         self.samples: list[Sample] = []
-        # How long nothing has been written, as far as one can tell.
-        self.quiet = 0.0
         self.history.now = control.now()
         self.look()
 
@@ -61,11 +63,14 @@ class Stage:
         return self.world
 
     def advance(self, seconds: float) -> None:
-        before = self.history.events
         self.history.now += seconds
         self.history.now = self.control.advance(seconds)
         self.look()
-        self.quiet = self.quiet + seconds if self.history.events == before else 0.0
+
+    def stride(self, pace: float) -> float:
+        """While nothing is due a longer step shows the same; not too long, for what lives in real time."""
+        due = self.control.next_due
+        return pace if due is None else min(max(pace, due - self.now), max(pace, LONGEST_STRIDE))
 
     def settle(self) -> None:
         self.control.settle()
@@ -79,7 +84,7 @@ class Stage:
             waited = self.now - began
             if waited >= limit:
                 return False, waited
-            self.advance(min(pace(waited), max(limit - waited, 0.05)))
+            self.advance(min(self.stride(pace(waited)), max(limit - waited, 0.05)))
         return True, self.now - began
 
     # What conditions look at besides the world.
@@ -97,6 +102,15 @@ class Stage:
         body = {"spec": {"enabled": True, "vGPUTypeName": BAD_TYPE}}
         answer = self.api.request("PATCH", f"{WATCHED['vgpudevices']}/{disabled}?dryRun=All", body, MERGE_PATCH)
         return answer.status == 500 and "denied the request" in answer.message
+
+    def await_scans(self) -> None:
+        """Until no node is being scanned, as mostly none is.
+
+        A card that is switched in the middle of a scan loses its vGPUs to it and keeps its PCI devices until the next.
+        """
+        began = self.now
+        while self.control.status()["scanning"] and self.now - began < LONGEST_SCAN:
+            self.advance(0.2)
 
     def processes(self) -> Mapping[str, bool]:
         status = self.control.status()

@@ -23,7 +23,7 @@ from lab.replay.watch import Watches
 from lab.rundir import RunDir
 
 SCENARIO = "recording"
-HOSTS = {"kubelet_sync": 0.3, "restarts_processes": True}
+HOSTS = {"kubelet_sync": 0.01, "restarts_processes": True}
 # The recordings were made without these.
 WITHOUT = frozenset({"kubevirt", "vsphere", "core-webhook"})
 
@@ -60,7 +60,7 @@ class Theatre:
     @contextmanager
     def _stage(self, recording: Recording) -> Iterator[Stage]:
         run = self._lab(recording)
-        api = Api.from_kubeconfig(run.kubeconfig("admin"))
+        api = Api.from_kubeconfig(run.kubeconfig("admin"), server=run.read()["direct"])
         history = History()
         try:
             with Watches(api, history) as watches:

@@ -55,7 +55,7 @@ def vgpu_lab(labs: Callable[[str], Lab], era: str) -> Lab:
 
 @pytest.fixture
 def life_of_a_vgpu(labs: Callable[[str], Lab], era: str) -> stories.Story:
-    """Before, split, configured, cleared, after. Once per era, as all stories."""
+    """Before, split, configured, cleared, after, scanned. Once per era, as all stories."""
     return labs(era).begin(arranged=stories.first_steps).story["life_of_a_vgpu"]
 
 

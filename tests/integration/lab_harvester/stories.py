@@ -107,7 +107,10 @@ def life_of_a_vgpu(lab: Lab) -> Story:
     lab.until(lambda: lab.claim(FIRST) is None and offered_by_free_ones(lab) == {15})
     lab.until(lambda: lab.amounts("gpu-a") == {"nvidia.com/NVIDIA_A2-4Q": 0})
     pictures["after"] = picture(lab)
-    return Story(pictures, lab.changes(since, *WATCHED))
+    changes = lab.changes(since, *WATCHED)
+    lab.advance(40)
+    pictures["scanned"] = picture(lab)
+    return Story(pictures, changes)
 
 
 def card_filled(lab: Lab) -> Story:

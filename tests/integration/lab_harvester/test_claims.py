@@ -46,10 +46,13 @@ class TestFrom18On:
 
     def test_fact_3_3_v4_disabling_takes_it_all_back(self, life_of_a_vgpu):
         device = life_of_a_vgpu["after"].pci_devices[FIRST]
-        assert device["status"]["resourceName"] == "nvidia.com/GA107GL_A2___A16"
         assert OVERRIDE not in device["metadata"]["annotations"]
         assert PARENT not in device["metadata"]["labels"]
         assert life_of_a_vgpu["after"].claims == {}
+
+    def test_the_function_gets_its_generic_name_back_with_the_next_scan(self, life_of_a_vgpu):
+        device = life_of_a_vgpu["scanned"].pci_devices[FIRST]
+        assert device["status"]["resourceName"] == "nvidia.com/GA107GL_A2___A16"
 
     def test_fact_4_4_6_enabled_again_too_early_the_claim_vanishes_under_the_vgpu(self, vgpu_lab):
         lab, only = vgpu_lab, "gpu-b-000008005"

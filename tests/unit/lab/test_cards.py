@@ -52,6 +52,39 @@ def test_a_full_card_offers_nothing_until_one_is_released() -> None:
     assert offered(gpu, 5) == {"NVIDIA A2-4A", "NVIDIA A2-4C", "NVIDIA A2-4Q"}
 
 
+def test_a_real_driver_refuses_what_it_does_not_offer_and_the_recordings_fake_one_takes_it() -> None:
+    gpu = card()
+    configure(gpu, 0, "NVIDIA A2-4C")
+    with pytest.raises(LookupError, match="refuses"):
+        configure(gpu, 1, "NVIDIA A2-8Q")
+    gpu.takes_any_type = True
+    configure(gpu, 1, "NVIDIA A2-8Q")
+    assert gpu.vfs[1].type is not None
+
+
+def test_types_are_gone_with_the_functions_unless_the_recordings_fake_driver_keeps_them() -> None:
+    for keeps in (False, True):
+        host = Host(NodeSpec("gpu-a", (GpuSpec("0000:08:00.0", boards.named("A2"), True),)), keeps_types=keeps)
+        (gpu,) = host.gpus
+        configure(gpu, 0, "NVIDIA A2-4Q")
+        uuid = gpu.vfs[0].uuid
+        gpu.remove_vfs()
+        gpu.create_vfs()
+        assert gpu.vfs[0].uuid == (uuid if keeps else "")
+        gpu.remove_vfs()
+        host.reboot()
+        gpu.create_vfs()
+        assert not any(vf.type for vf in gpu.vfs)
+
+
+def test_a_function_that_cannot_be_read_is_named() -> None:
+    host = Host(NodeSpec("gpu-a", (GpuSpec("0000:08:00.0", boards.named("A2"), True),)))
+    host.check_readable("0000:08:00.4")
+    host.unreadable = {"0000:08:00.4"}
+    with pytest.raises(LookupError, match=r"0000:08:00\.4"):
+        host.check_readable("0000:08:00.5", "0000:08:00.4")
+
+
 @given(st.lists(st.integers(0, 15), max_size=40))
 def test_no_order_of_enables_breaks_the_size_lock_or_the_cap(choices: list[int]) -> None:
     gpu = card()

@@ -142,3 +142,21 @@ def test_what_is_due_at_the_same_moment_comes_one_after_the_other_unless_side_by
 
     play(story)
     assert " ".join(seen) == order
+
+
+def test_within_the_burst_a_request_takes_its_latency() -> None:
+    times: list[float] = []
+
+    async def story(clock: Clock) -> None:
+        throttle = Throttle(clock, latency=0.02)
+
+        async def requests() -> None:
+            for _ in range(3):
+                await throttle.take()
+                times.append(round(clock.now, 3))
+
+        background(clock, requests())
+        await clock.advance(1.0)
+
+    play(story)
+    assert times == [0.02, 0.04, 0.06]

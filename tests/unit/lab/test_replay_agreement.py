@@ -123,6 +123,24 @@ def test_a_lingering_resource_of_a_node_is_a_difference() -> None:
     assert object_differences({"capacity": {}, "allocatable": {}}, ours, Bindings())
 
 
+@pytest.mark.parametrize(
+    ("theirs", "ours", "agree"),
+    [
+        (("0", "3"), ("0", "0"), True),
+        (("0", "0"), ("0", "3"), True),
+        (("0", "2"), ("0", "3"), False),
+        (("1", "0"), ("1", "3"), False),
+        (("1", "3"), ("0", "3"), False),
+    ],
+)
+def test_the_capacity_of_a_plugin_that_has_ended_is_the_last_one_or_nothing(
+    theirs: tuple[str, str], ours: tuple[str, str], agree: bool
+) -> None:
+    name = "nvidia.com/NVIDIA_A2-4Q"
+    recorded = {"allocatable": {name: theirs[0]}, "capacity": {name: theirs[1]}}
+    assert (not object_differences(recorded, node({name: ours[1]}, {name: ours[0]}), Bindings())) is agree
+
+
 def test_a_driver_label_that_the_recording_does_not_show_is_a_difference() -> None:
     ours = node({}, {}, "sriovgpu.harvesterhci.io/driver-needed")
     theirs = {

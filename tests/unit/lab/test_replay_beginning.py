@@ -90,3 +90,7 @@ def test_offers_show_that_something_unseen_had_fixed_the_size() -> None:
 def test_a_device_written_before_has_another_owner_for_server_side_apply() -> None:
     assert start("v1.7-s03").written == {"gpu-a-000008004"}
     assert start("v1.8-s03").written == set()
+
+
+def test_a_device_moved_to_another_node_shows_what_that_node_offered() -> None:
+    assert start("v1.7-s14").offered["gpu-b"] == ["NVIDIA A2-4A", "NVIDIA A2-4C", "NVIDIA A2-4Q"]

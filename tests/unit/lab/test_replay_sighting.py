@@ -28,6 +28,9 @@ class Stage:
     def now(self) -> float:
         return self.history.now
 
+    def stride(self, pace: float) -> float:
+        return pace
+
     def advance(self, seconds: float) -> None:
         self.history.now += seconds
         for at in sorted(self._future):
