@@ -14,6 +14,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
@@ -32,6 +33,8 @@ SPEED = 50.0
 COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 ACTION = re.compile(r" (\w+): Executing$")
 CHANGED = re.compile(r"\bchanged=[1-9]")
+# Set when the whole is to end: no further scenario is begun then.
+stopping = threading.Event()
 
 
 @dataclass(frozen=True)
@@ -62,6 +65,8 @@ def run_all(wanted: Iterable[Run], lab: RunDir) -> list[Run]:
     """Those that failed."""
     failed = []
     for run in wanted:
+        if stopping.is_set():
+            break
         begin(lab, run)
         started = time.monotonic()
         problem = molecule(run, up.environment(lab))
@@ -137,7 +142,11 @@ def main() -> int:
             if harvester:
                 labs.append(start_lab("harvester", only="harvester"))
                 platforms.append(pool.submit(run_all, harvester, labs[-1]))
-            failed = [run for platform in platforms for run in platform.result()]
+            try:
+                failed = [run for platform in platforms for run in platform.result()]
+            except BaseException:
+                stopping.set()
+                raise
     finally:
         for lab in labs:
             up.stop(lab)
