@@ -23,6 +23,8 @@ Section = dict[str, Any]
 Json = dict[str, Any]
 
 VERSIONS = ("8.0.3", "7.0.3", "6.7")
+# The oldest is stopped then: each takes memory, and hardly any test comes back to one of long ago.
+MOST_RUNNING = 6
 
 
 class VCenter(Client):
@@ -93,6 +95,8 @@ class VCenters:
             return known
         if known:
             self._running.pop(key).stop()
+        if len(self._running) >= MOST_RUNNING:
+            self._running.pop(next(iter(self._running))).stop()
         self._number += 1
         run = self._folder / str(self._number)
         inventory = vsphere.inventory_from_scenario(copy.deepcopy(section))
