@@ -22,7 +22,7 @@ _CAPI = f"/apis/cluster.x-k8s.io/v1beta1/namespaces/{NAMESPACE}"
 MACHINES, MACHINE_SETS, DEPLOYMENTS = (f"{_CAPI}/{kind}" for kind in ("machines", "machinesets", "machinedeployments"))
 FOUR_Q, EIGHT_Q = "nvidia.com/NVIDIA_A2-4Q", "nvidia.com/NVIDIA_A2-8Q"
 # Guest control planes start in real time.
-PATIENCE_SECONDS = 90.0
+PATIENCE_SECONDS = 300.0
 USER = "u-lab-admin"
 CONTROL_ROLES = {"etcdRole": True, "controlPlaneRole": True, "workerRole": True}
 

@@ -47,7 +47,7 @@ def test_a_pool_follows_its_quantity_and_goes_with_all_it_had(rancher: Rancher) 
     rancher.local.delete(f"{CLUSTERS}/demo")
     rancher.until(lambda: not rancher.machines() and not rancher.vms())
     assert rancher.local.find(f"{CLUSTERS}/demo") is None
-    assert rancher.lab.items("/api/v1/namespaces/default/persistentvolumeclaims") == []
+    rancher.until(lambda: not rancher.lab.items("/api/v1/namespaces/default/persistentvolumeclaims"))
 
 
 def test_a_changed_config_rolls_the_pool_and_new_machines_come_first(rancher: Rancher) -> None:
@@ -65,8 +65,10 @@ def test_a_changed_config_rolls_the_pool_and_new_machines_come_first(rancher: Ra
     for change in rancher.lab.changes(point, VMS):
         (vms.discard if change.gone else vms.add)(change.name)
         counts.append(len(vms))
+    assert counts[0] == 4
     assert min(counts) >= 3
-    assert max(counts) == 4
+    # The next one is made while the VM of one that was told to go is still on its way out.
+    assert max(counts) <= 5
     memory = {vm["spec"]["template"]["spec"]["domain"]["resources"]["limits"]["memory"] for vm in rancher.vms()}
     assert memory == {"8Gi", "16Gi"}
     # Labels and limits of a pool leave its machines alone.
