@@ -32,7 +32,7 @@ demo: $(INSTALLED) ## Bare hosts in a lab become GPU clusters, on Harvester and 
 	@demo/run.sh
 
 .PHONY: test
-test: lint sanity unit integration molecule ## Every check there is
+test: lint sanity unit integration ## Every check there is, apart from acceptance
 
 ##@ Checks; K=EXPRESSION narrows unit, integration and molecule to matching tests
 
@@ -65,12 +65,19 @@ unit: $(TARBALL) ## Unit tests
 
 # Each in a process of its own, so that its labs end with it. AT_A_TIME=1 for one after the other, with live output.
 AT_A_TIME ?= 2
-SUITES := $(sort $(dir $(wildcard tests/integration/*/test_*.py)))
+# Whole jobs, each of which takes minutes.
+JOBS := tests/integration/playbooks/
+SUITES := $(filter-out $(JOBS),$(sort $(dir $(wildcard tests/integration/*/test_*.py))))
 
 .PHONY: integration
 integration: $(INSTALLED) ## Tests of the installed collection and of the lab, on running labs
 	@ANSIBLE_COLLECTIONS_PATH="$(CURDIR)/$(INSTALL_PATH)" python tools/suites.py --at-a-time $(AT_A_TIME) \
 		$(if $(K),--may-be-empty) $(SUITES) -- $(PYTEST) -o pythonpath=". $(INSTALL_PATH)"
+
+.PHONY: acceptance
+acceptance: ## Playbooks and roles from bare hosts to clusters and back, which takes about half an hour
+	@$(MAKE) integration SUITES="$(JOBS)"
+	@$(MAKE) molecule
 
 .PHONY: molecule
 molecule: $(INSTALLED) ## The roles' scenarios, one by one, on labs that are started once
