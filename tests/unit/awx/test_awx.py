@@ -45,7 +45,7 @@ def test_each_question_is_for_a_variable_that_takes_its_answers(template: Json) 
     for question in template["survey"]:
         name = question["variable"]
         if name.startswith("vgpu_survey_"):
-            assert f"{{{{ {name} | default('')" in text, f"{template['playbook']} does not read {name}"
+            assert f"{{{{ {name} | " in text, f"{template['playbook']} does not read {name}"
             continue
         option = variables[name]
         assert question["type"] in ANSWERS[option["type"]], name
