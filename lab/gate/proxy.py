@@ -50,9 +50,8 @@ class Proxy:
             }
             await runner.setup()
             stack.push_async_callback(runner.cleanup)
-            site = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=self._tls)
-            await site.start()
-            yield site._server.sockets[0].getsockname()[1]  # type: ignore[union-attr]
+            await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=self._tls).start()
+            yield runner.addresses[0][1]
 
     async def _handle(self, request: web.Request) -> web.StreamResponse:
         verdict = self._judge.verdict(request.method, request.path, request.query)

@@ -96,9 +96,8 @@ class WebhookServer:
 
     async def start_core(self) -> None:
         await self._core.setup()
-        site = web.TCPSite(self._core, "127.0.0.1", 0, ssl_context=self._tls)
-        await site.start()
-        port = site._server.sockets[0].getsockname()[1]  # type: ignore[union-attr]
+        await web.TCPSite(self._core, "127.0.0.1", 0, ssl_context=self._tls).start()
+        port = self._core.addresses[0][1]
         await self._register(
             "ValidatingWebhookConfiguration",
             "harvester-validator",
@@ -129,7 +128,7 @@ class WebhookServer:
                     self._pcidevices, "127.0.0.1", self._port, ssl_context=self._tls, reuse_address=True
                 )
                 await self._site.start()
-                self._port = self._site._server.sockets[0].getsockname()[1]  # type: ignore[union-attr]
+                self._port = self._pcidevices.addresses[0][1]
 
     async def close(self) -> None:
         async with self._change:
