@@ -24,6 +24,8 @@ export HYPOTHESIS_STORAGE_DIRECTORY := $(CURDIR)/build/hypothesis
 export PIP_CACHE_DIR := $(CACHE)/pip
 export UV_CACHE_DIR := $(CACHE)/uv
 export UV_SYSTEM_CERTS := true
+# Where an environment forbids it, each start of Ansible would compile all of it again.
+unexport PYTHONDONTWRITEBYTECODE
 
 ##@ To begin with
 
