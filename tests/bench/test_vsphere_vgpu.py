@@ -69,13 +69,12 @@ def their_options(name: str) -> dict[str, object]:
     return {"datacenter": "dc1", "name": name, "folder": "/dc1/vm"}
 
 
-def compare(what: str, ours: Measured, theirs: Measured) -> float:
+def compare(what: str, ours: Measured, theirs: Measured) -> None:
     gain = theirs.seconds / ours.seconds
     print(
         f"\n  {what}: {ours.seconds:.2f} s and {ours.calls:.0f} calls,"
         f" community.vmware {theirs.seconds:.2f} s and {theirs.calls:.0f} calls: {gain:.1f} times"
     )
-    return gain
 
 
 pytestmark = pytest.mark.skipif(not BENCH_COLLECTIONS.is_dir(), reason="community.vmware is not there to compare with")
@@ -91,12 +90,13 @@ def test_attaching_a_vgpu_and_finding_it_attached(vcenter: VCenter, playbooks: P
         for number in range(1, ROUNDS + 1)
     ]
     first = Measured(vcenter, playbooks, mine), Measured(vcenter, playbooks, others)
-    again = Measured(vcenter, playbooks, mine), Measured(vcenter, playbooks, others)
+    again = Measured(vcenter, playbooks, mine * 3), Measured(vcenter, playbooks, others * 3)
     assert all(result.changed for measured in first for result in measured.results)
     assert not any(result.changed for measured in again for result in measured.results)
-    assert compare("a vGPU attached", *first) >= 1
-    assert compare("a vGPU found attached", *again) >= 1
-    assert first[0].calls < first[1].calls
+    compare("a vGPU attached", *first)
+    compare("a vGPU found attached", *again)
+    # Starting Python and loading pyVmomi takes both as long; what differs on a real vCenter is the number of round trips.
+    assert 2 * first[0].calls <= first[1].calls
     assert again[0].calls <= 6
 
 

@@ -174,8 +174,11 @@ def _connect(params: Mapping[str, Any]) -> Session:
     proxy: dict[str, Any] = {}
     if params.get("proxy_host"):
         proxy = {"httpProxyHost": params["proxy_host"], "httpProxyPort": params.get("proxy_port") or 80}
-    tls = ssl.create_default_context()
-    if not params["validate_certs"]:
+    if params["validate_certs"]:
+        tls = ssl.create_default_context()
+    else:
+        # Without the machine's authorities, which take a tenth of a second to read.
+        tls = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         tls.check_hostname = False
         tls.verify_mode = ssl.CERT_NONE
 
