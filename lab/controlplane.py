@@ -6,7 +6,9 @@ Only the nodes are missing. Node objects are plain data, and whoever patches the
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import http.client
+import random
 import socket
 import ssl
 import sys
@@ -27,6 +29,8 @@ POLL_SECONDS = 0.05
 START_TIMEOUT = 90.0
 # Another program can take a free port between our choice and our use of it.
 PORT_ATTEMPTS = 3
+SYSTEM_PORTS = Path("/proc/sys/net/ipv4/ip_local_port_range")
+LOWEST_PORT = 10000
 
 SERVICE_NETWORK = "10.53.0.0/16"
 SERVICE_ADDRESS = "10.53.0.1"
@@ -146,14 +150,25 @@ def restart_apiserver(run: RunDir) -> None:
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports nobody listens on now; all are held until the last is found, so that they differ."""
-    sockets = [socket.socket(socket.AF_INET, socket.SOCK_STREAM) for _ in range(count)]
+    """Ports nobody listens on now; all are held until the last is found, so that they differ.
+
+    Those that the system gives to outgoing connections are left to it: one of them is likely to be taken before a
+    program of ours listens there.
+    """
+    first_of_the_system = int(SYSTEM_PORTS.read_text().split()[0])
+    ours = range(LOWEST_PORT, first_of_the_system if first_of_the_system > 2 * LOWEST_PORT else 65536)
+    held: list[socket.socket] = []
     try:
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        return [one.getsockname()[1] for one in sockets]
+        while len(held) < count:
+            one = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+            held.append(one)
+            with contextlib.suppress(OSError):
+                one.bind(("127.0.0.1", random.choice(ours)))
+                continue
+            held.pop().close()
+        return [one.getsockname()[1] for one in held]
     finally:
-        for one in sockets:
+        for one in held:
             one.close()
 
 
