@@ -28,12 +28,14 @@ class Automation:
         self.granted: set[Right] = set()
         self._made: list[str] = []
 
-    def grant(self, *names: str, namespace: str = "") -> None:
+    def grant(self, *names: str, namespace: str = "", without: Iterable[str] = ()) -> None:
         """All roles of these names; ClusterRoles for the whole cluster, or for one namespace only."""
         for role in documented():
             name, where = role["metadata"]["name"], role["metadata"].get("namespace", namespace)
             if name in names and "rules" in role:
-                self._make(role)
+                for rule in role["rules"]:
+                    rule["resources"] = [one for one in rule["resources"] if one not in without]
+                self._make({**role, "rules": [rule for rule in role["rules"] if rule["resources"]]})
                 self._make(_binding(role["kind"], name, where))
                 self.granted |= _rights(role["rules"])
 

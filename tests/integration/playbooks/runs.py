@@ -48,6 +48,10 @@ class Run:
         return str(failed[-1].get("msg", "")) if failed else ""
 
     @property
+    def failed_task(self) -> str:
+        return str(self.results("runner_on_failed")[-1]["event_data"]["task"])
+
+    @property
     def artifacts(self) -> Json:
         """What AWX shows of a job and hands on in a workflow."""
         (final,) = self.results("playbook_on_stats")
