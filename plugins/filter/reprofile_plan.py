@@ -10,20 +10,18 @@ short_description: What it takes to give GPUs in use another layout
 version_added: 0.1.0
 description:
   - Used by the role P(vgpu.fleet.vgpu_reprofile#role). Says which GPUs have to change, which VMs have to be stopped for
-    it, what to put back if it fails, and which VMs are in the way that were not named.
+    it, and what to put back if it fails. It is refused if VMs are in the way that were not named, if the layout does
+    not fit even without them, or if a VM would not find its vGPUs afterwards.
 positional: _input
 options:
   _input:
-    description:
-      - Results of M(vgpu.fleet.harvester_vgpu) in check mode, looped over the GPUs of
-        RV(vgpu.fleet.harvester_gpu_info#module:nodes).
-    type: list
-    elements: dict
+    description: The result of M(vgpu.fleet.harvester_gpu_info), of the whole fleet.
+    type: dict
     required: true
-  nodes:
-    description: The nodes, from RV(vgpu.fleet.harvester_gpu_info#module:nodes).
+  gpus:
+    description: Names of the GPUs, in the order in which they are changed.
     type: list
-    elements: dict
+    elements: str
     required: true
   layout:
     description: What each GPU shall hold, as C(profile) and C(count).
@@ -44,7 +42,7 @@ author:
 EXAMPLES = r"""
 - name: The plan is shown
   ansible.builtin.debug:
-    msg: "{{ (plans.results | vgpu.fleet.reprofile_plan(nodes=fleet.nodes, layout=layout)).lines }}"
+    msg: "{{ (fleet | vgpu.fleet.reprofile_plan(gpus=['gpu-a-000008000'], layout=layout)).lines }}"
 """
 
 RETURN = r"""
@@ -56,7 +54,7 @@ _value:
 from collections.abc import Callable
 from typing import Any
 
-from ansible_collections.vgpu.fleet.plugins.module_utils.reprofile import reprofile_plan
+from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.reprofile import reprofile_plan
 
 
 class FilterModule:

@@ -45,6 +45,10 @@ class Holder:
             "labels": dict(sorted(self.labels.items())),
         }
 
+    @classmethod
+    def from_dict(cls, record: Mapping[str, Any]) -> Holder:
+        return cls(**{**record, "labels": dict(record.get("labels") or {})})
+
 
 @dataclass(frozen=True)
 class Claim:
@@ -57,6 +61,10 @@ class Claim:
 
     def as_dict(self) -> dict[str, Any]:
         return {"profile": self.profile, "count": self.count, "node": self.node, "holder": self.holder.as_dict()}
+
+    @classmethod
+    def from_dict(cls, record: Mapping[str, Any]) -> Claim:
+        return cls(**{**record, "holder": Holder.from_dict(record["holder"])})
 
 
 @dataclass(frozen=True)
@@ -112,6 +120,19 @@ class Slot:
             "offered": None if self.offered is None else sorted(self.offered),
         }
 
+    @classmethod
+    def from_dict(cls, record: Mapping[str, Any]) -> Slot:
+        offered = record["offered"]
+        return cls(
+            record["name"],
+            record["address"],
+            record["profile"],
+            record["wanted"],
+            allocatable=record["state"] == "allocatable",
+            holders=tuple(map(Holder.from_dict, record["holders"])),
+            offered=None if offered is None else tuple(offered),
+        )
+
 
 @dataclass(frozen=True)
 class Gpu:
@@ -160,6 +181,12 @@ class Gpu:
             "slots": [slot.as_dict() for slot in self.ordered_slots],
         }
 
+    @classmethod
+    def from_dict(cls, record: Mapping[str, Any]) -> Gpu:
+        taken = {name: value for name, value in record.items() if name not in ("board", "possible_boards", "slots")}
+        slots = tuple(map(Slot.from_dict, record["slots"]))
+        return cls(**taken, boards=tuple(record["possible_boards"]), slots=slots)
+
 
 @dataclass(frozen=True)
 class Node:
@@ -190,6 +217,10 @@ class Node:
             "advertised": None if self.advertised is None else dict(sorted(self.advertised.items())),
             "gpus": [gpu.as_dict() for gpu in self.ordered_gpus],
         }
+
+    @classmethod
+    def from_dict(cls, record: Mapping[str, Any]) -> Node:
+        return cls(**{**record, "gpus": tuple(map(Gpu.from_dict, record["gpus"]))})
 
 
 @dataclass(frozen=True)
@@ -267,6 +298,11 @@ class Fleet:
             "nodes": [node.as_dict() for node in self.ordered_nodes],
             "claims": [claim.as_dict() for claim in self.ordered_claims],
         }
+
+    @classmethod
+    def from_dict(cls, record: Mapping[str, Any]) -> Fleet:
+        """From what `as_dict` made, such as a module's result."""
+        return cls(tuple(map(Node.from_dict, record["nodes"])), tuple(map(Claim.from_dict, record["claims"])))
 
 
 def _bind(node: Node, bound: Mapping[tuple[str, str], Holder]) -> Node:

@@ -51,17 +51,15 @@ def kinds(findings: list[dict[str, Any]]) -> dict[str, list[str]]:
 
 def test_drift_is_told_then_repaired_and_then_there_is_none(lab: Lab, runs: Runs) -> None:
     lab.begin(arranged=drifted)
-    told = runs.playbook("drift", DECLARED)
-    assert (told.status, told.changed) == ("successful", 0), told.shown
+    told = runs.playbook("drift", {**DECLARED, "vgpu_drift_fail": "true"})
+    assert (told.status, told.changed) == ("failed", 0), told.shown
+    assert "default/old" in told.failure
     found = kinds(told.artifacts["vgpu_drift"]["localhost"])
     assert found["type_differs"] == [A5]
     assert found["stale_note"] == ["default/old"]
     assert found["driver_addon"] == ["nvidia-driver-toolkit"]
     assert found["layout_differs"] == [GPU]
     assert [event for event in lab.audit() if "dryRun=All" not in event["requestURI"]] == []
-    failed = runs.playbook("drift", {**DECLARED, "vgpu_drift_fail": "true"})
-    assert "default/old" in failed.failure
-
     mended = runs.playbook("drift", {**DECLARED, "vgpu_drift_repair": "true", "vgpu_drift_fail": "true"})
     assert mended.status == "successful", mended.shown
     assert set(kinds(mended.artifacts["vgpu_drift"]["localhost"])) == {"unused"}

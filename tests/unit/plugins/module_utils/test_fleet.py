@@ -8,7 +8,7 @@ import json
 
 from ansible_collections.vgpu.fleet.plugins.module_utils.fleet import Claim, Fleet, Gpu, Holder, Node, Slot
 
-from tests.unit.plugins.module_utils.fleets import fleet, gpu, vm
+from tests.unit.plugins.module_utils.fleets import fleet, gpu, off, vm
 
 
 def test_a_slot_is_empty_then_wanted_then_configured_then_allocatable() -> None:
@@ -105,3 +105,13 @@ def test_claims_that_find_no_slot_stay_claims_and_a_node_is_kept_to() -> None:
     bound = record.with_claims_bound()
     assert [(claim.holder.name, claim.count) for claim in bound.claims] == [("big", 1), ("there", 1)]
     assert all(not slot.holders for slot in bound.node_by_name["n1"].gpus[0].slots)
+
+
+def test_a_fleet_is_the_same_after_a_round_trip_through_its_record() -> None:
+    gpus = [gpu("n1:b", "4Q@z 4Q~8Q ?2Q"), gpu("n1:a", "8Q", max_instances={"NVIDIA A2-8Q": 2}), off("n2:a")]
+    slot = Slot("s", offered=("NVIDIA A2-4Q",))
+    claims = [Claim("NVIDIA A2-4Q", 1, vm("z", labels={"a": "1"})), Claim("NVIDIA A2-4Q", 2, vm("y"), "n1")]
+    one = fleet(*gpus, Gpu("n3:a", "n3", boards=("A2", "A16"), slots=(slot,)), claims=claims, down=["n1"])
+    record = json.loads(json.dumps(one.as_dict()))
+    assert Fleet.from_dict(record).as_dict() == record
+    assert Fleet.from_dict(record).gpus[-1].slots == (slot,)

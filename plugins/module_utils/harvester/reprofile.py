@@ -1,0 +1,211 @@
+# Copyright: (c) 2026, The vgpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What it takes to give GPUs another layout that VMs use: which VMs have to be stopped, and what to put back. Pure.
+
+Everything is tried on the record of the fleet first, GPU by GPU in the order in which they are changed, with those VMs
+out of the way that may be stopped: what cannot work is refused before any of them is.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ansible_collections.vgpu.fleet.plugins.module_utils import planner
+from ansible_collections.vgpu.fleet.plugins.module_utils.availability_placement import Batch, place
+from ansible_collections.vgpu.fleet.plugins.module_utils.errors import FleetError
+from ansible_collections.vgpu.fleet.plugins.module_utils.fleet import Claim, Fleet, Gpu, Holder
+from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.holding import with_running_vms_bound
+from ansible_collections.vgpu.fleet.plugins.module_utils.known import KnownProfiles
+from ansible_collections.vgpu.fleet.plugins.module_utils.planning.demand import PER_GPU, Demand, Policy
+from ansible_collections.vgpu.fleet.plugins.module_utils.planning.steps import Step, after_steps
+
+Json = dict[str, Any]
+Layout = Sequence[tuple[str, int]]
+
+NOTHING = "Nothing to do: every GPU has this layout."
+POLICY = Policy(exclusive=True, reprofile=True, enable_sriov=True)
+
+
+class InTheWay(FleetError):
+    code = "device_in_use"
+
+
+class NoRoomForVm(FleetError):
+    code = "no_room_for_vm"
+
+
+@dataclass(frozen=True)
+class Machine:
+    """A VM that may be stopped, what it has on any GPU, and what it gets."""
+
+    holder: Holder
+    before: Counter[str]
+    after: Counter[str]
+
+    def as_dict(self) -> Json:
+        return {
+            "name": self.holder.name,
+            "namespace": self.holder.namespace,
+            "before": _listed(self.before),
+            "after": _listed(self.after),
+        }
+
+
+def reprofile_plan(
+    found: Mapping[str, Any],
+    gpus: Iterable[str],
+    layout: Sequence[Mapping[str, Any]],
+    vms: Iterable[Mapping[str, Any]] = (),
+    vm_labels: Mapping[str, str] | None = None,
+) -> Json:
+    """The GPUs to change, in order, with what each step needs; why it must not be done; and lines for people."""
+    read = Fleet.from_dict(found)
+    fleet = with_running_vms_bound(read)
+    wanted = [(str(entry["profile"]), int(entry["count"])) for entry in layout]
+    work: list[Json] = []
+    refusals: list[str] = []
+    try:
+        machines = _machines(read, vms, vm_labels or {})
+    except FleetError as error:
+        return {"work": [], "refusals": [str(error)], "lines": [NOTHING]}
+    for name in gpus:
+        try:
+            change, fleet = _change(fleet, name, wanted, machines)
+        except InTheWay as error:
+            refusals.append(str(error))
+        except FleetError as error:
+            refusals.append(f"{name}: {error}")
+        else:
+            work += [change] if change else []
+    return {"work": work, "refusals": refusals, "lines": [_line(one, layout) for one in work] or [NOTHING]}
+
+
+def _change(fleet: Fleet, name: str, wanted: Layout, machines: Mapping[str, Machine]) -> tuple[Json | None, Fleet]:
+    """What it takes on one GPU, if anything, and the fleet afterwards."""
+    gpu = next(one for one in fleet.gpus if one.name == name)
+    users = _users(fleet, gpu, machines)
+    stopped = [machines[path] for path in users if path in machines]
+    if not any(one.after != one.before for one in stopped) and _possible(fleet, name, wanted):
+        stopped = []
+    freed = _without(fleet, {one.holder.path for one in stopped})
+    try:
+        steps = _steps(freed, name, wanted)
+    except FleetError as error:
+        foreign = [path for path in users if path not in machines]
+        if foreign:
+            raise InTheWay(f"{name} is used by {' and '.join(foreign)}, which may not be stopped.") from error
+        raise
+    if not steps:
+        return None, fleet
+    change = {"gpu": name, "before": _before(gpu), "vms": [one.as_dict() for one in stopped]}
+    return change, _restarted(after_steps(freed, steps), stopped)
+
+
+def _machines(fleet: Fleet, vms: Iterable[Mapping[str, Any]], labels: Mapping[str, str]) -> dict[str, Machine]:
+    """VMs that may be stopped, by name or by labels, of those that have or claim vGPUs."""
+    known = planner.known_profiles(fleet)
+    gets = {f"{vm.get('namespace') or 'default'}/{vm['name']}": vm.get("vgpus") for vm in vms}
+    held: dict[str, Counter[str]] = {}
+    holders: dict[str, Holder] = {}
+    for holder, profile, count in _holdings(fleet):
+        holders[holder.path] = holder
+        held.setdefault(holder.path, Counter())[profile] += count
+    found: dict[str, Machine] = {}
+    for path, holder in holders.items():
+        labelled = labels and all(holder.labels.get(key) == value for key, value in labels.items())
+        if path in gets or labelled:
+            wanted = gets.get(path)
+            after = held[path] if wanted is None else _resolved(wanted, known)
+            found[path] = Machine(holder, held[path], after)
+    return found
+
+
+def _holdings(fleet: Fleet) -> Iterable[tuple[Holder, str, int]]:
+    for _gpu, slot in fleet.slots():
+        for holder in slot.holders:
+            yield holder, slot.profile or slot.wanted or "", 1
+    for claim in fleet.claims:
+        yield claim.holder, claim.profile, claim.count
+
+
+def _resolved(vgpus: Iterable[Mapping[str, Any]], known: KnownProfiles) -> Counter[str]:
+    counts: Counter[str] = Counter()
+    for vgpu in vgpus:
+        counts[known.resolve(str(vgpu["profile"]))] += int(vgpu.get("count") or 1)
+    return counts
+
+
+def _users(fleet: Fleet, gpu: Gpu, machines: Mapping[str, Machine]) -> list[str]:
+    """VMs that have a vGPU of the GPU, and stopped ones that would take any of its profile and may be changed."""
+    held = {holder.path for slot in gpu.slots for holder in slot.holders}
+    here = {slot.profile for slot in gpu.slots}
+    claiming = {claim.holder.path for claim in fleet.claims if claim.profile in here}
+    return sorted(held | (claiming & machines.keys()))
+
+
+def _without(fleet: Fleet, paths: Collection[str]) -> Fleet:
+    """The fleet with these VMs stopped and without vGPUs."""
+
+    def left(gpu: Gpu) -> Gpu:
+        slots = tuple(
+            replace(slot, holders=tuple(one for one in slot.holders if one.path not in paths)) for slot in gpu.slots
+        )
+        return replace(gpu, slots=slots)
+
+    nodes = tuple(replace(node, gpus=tuple(map(left, node.gpus))) for node in fleet.nodes)
+    return replace(fleet, nodes=nodes, claims=tuple(one for one in fleet.claims if one.holder.path not in paths))
+
+
+def _steps(fleet: Fleet, gpu: str, wanted: Layout) -> tuple[Step, ...]:
+    demands = [Demand(profile, count, PER_GPU, gpus=(gpu,)) for profile, count in wanted]
+    return planner.plan(fleet, demands, POLICY).steps
+
+
+def _possible(fleet: Fleet, gpu: str, wanted: Layout) -> bool:
+    try:
+        _steps(fleet, gpu, wanted)
+    except FleetError:
+        return False
+    return True
+
+
+def _restarted(fleet: Fleet, machines: Sequence[Machine]) -> Fleet:
+    """The fleet with these VMs running again; refused if one of them would not find its vGPUs on any node."""
+    free: dict[str, dict[str, int]] = {}
+    for gpu, slot in fleet.with_claims_bound().slots():
+        if slot.profile and not slot.holders and fleet.node_by_name[gpu.node].usable:
+            amounts = free.setdefault(gpu.node, {})
+            amounts[slot.profile] = amounts.get(slot.profile, 0) + 1
+    having = [one for one in machines if one.after]
+    placed = place(free, [Batch(one.after, 1) for one in having])
+    claims: list[Claim] = []
+    for one, nodes in zip(having, placed.nodes, strict=True):
+        if not nodes:
+            gets = ", ".join(f"{count} x {profile}" for profile, count in sorted(one.after.items()))
+            raise NoRoomForVm(
+                f"{one.holder.path} would not find {gets} on one node afterwards.",
+                hint="Give it other vGPUs in vgpu_reprofile_vms, or choose another layout.",
+            )
+        claims += [Claim(profile, count, one.holder, *nodes) for profile, count in sorted(one.after.items())]
+    return replace(fleet, claims=(*fleet.claims, *claims)).with_claims_bound()
+
+
+def _before(gpu: Gpu) -> list[Json]:
+    return [{"name": slot.name, "profile": slot.profile or slot.wanted} for slot in gpu.ordered_slots if slot.wanted]
+
+
+def _listed(counts: Counter[str]) -> list[Json]:
+    return [{"profile": profile, "count": count} for profile, count in sorted(counts.items())]
+
+
+def _line(one: Mapping[str, Any], layout: Sequence[Mapping[str, Any]]) -> str:
+    before = Counter(slot["profile"] for slot in one["before"])
+    had = ", ".join(f"{count} x {profile}" for profile, count in sorted(before.items())) or "nothing"
+    gets = ", ".join(f"{entry['count']} x {entry['profile']}" for entry in layout)
+    stops = ", ".join(f"{vm['namespace']}/{vm['name']}" for vm in one["vms"])
+    return f"{one['gpu']}: {had} -> {gets}" + (f", stopping {stops}" if stops else "")
