@@ -1,7 +1,8 @@
 """Run the molecule scenarios against labs that are started once, and report them one by one.
 
 A scenario's molecule.yml says in `ansible.env` what it begins with: LAB_SCENARIO names the lab's scenario, LAB_VERSIONS
-the Harvester versions to run on. Without versions it is about vSphere. The two platforms run side by side.
+the Harvester versions to run on. Without versions it is about vSphere; with LAB_PLATFORMS it is about both. There is a
+lab for vSphere and one for each era of Harvester. They work side by side, and at the end those that need two of them.
 """
 
 from __future__ import annotations
@@ -16,10 +17,12 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 import yaml
 
@@ -32,44 +35,63 @@ BUILD = CHECKOUT / "build/molecule"
 SPEED = 50.0
 COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 ACTION = re.compile(r" (\w+): Executing$")
+STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 CHANGED = re.compile(r"\bchanged=[1-9]")
 # Set when the whole is to end: no further scenario is begun then.
 stopping = threading.Event()
+starting = threading.Lock()
+# Process groups of what runs.
+groups: set[int] = set()
+
+
+HARVESTER, VSPHERE = "harvester", "vsphere"
 
 
 @dataclass(frozen=True)
 class Run:
     scenario: str
     begins_with: str
-    version: str
+    version: str = ""
+    platforms: tuple[str, ...] = (VSPHERE,)
 
     @property
     def title(self) -> str:
-        return f"{self.scenario} on {f'Harvester {self.version}' if self.version else 'vSphere'}"
+        names = {HARVESTER: f"Harvester {self.version}", VSPHERE: "vSphere"}
+        return f"{self.scenario} on {' and '.join(names[platform] for platform in self.platforms)}"
+
+    @property
+    def labs(self) -> tuple[str, ...]:
+        """The names of those that it runs on."""
+        era = "mdev" if self.version and self.version < "1.8" else "vfio"
+        return tuple(f"{HARVESTER}-{era}" if platform == HARVESTER else platform for platform in self.platforms)
 
     @property
     def log(self) -> Path:
-        return BUILD / f"{self.scenario}-{self.version or 'vsphere'}.log"
+        return BUILD / f"{self.scenario}-{self.version or VSPHERE}.log"
 
 
 def runs(pattern: str) -> list[Run]:
     found = []
     for file in sorted(SCENARIOS.glob("*/molecule.yml")):
         settings = yaml.safe_load(file.read_text())["ansible"]["env"]
-        versions = settings.get("LAB_VERSIONS", "").split() or [""]
-        found += [Run(file.parent.name, settings["LAB_SCENARIO"], version) for version in versions]
+        versions = settings.get("LAB_VERSIONS", "").split()
+        platforms = tuple(settings.get("LAB_PLATFORMS", HARVESTER if versions else VSPHERE).split())
+        found += [Run(file.parent.name, settings["LAB_SCENARIO"], version, platforms) for version in versions or [""]]
     return [run for run in found if fnmatch.fnmatch(run.title, f"*{pattern}*")]
 
 
-def run_all(wanted: Iterable[Run], lab: RunDir) -> list[Run]:
+def run_all(wanted: Iterable[Run], labs: Mapping[str, RunDir]) -> list[Run]:
     """Those that failed."""
     failed = []
     for run in wanted:
         if stopping.is_set():
             break
-        begin(lab, run)
         started = time.monotonic()
-        problem = molecule(run, up.environment(lab))
+        environment: dict[str, str] = {}
+        for name in run.labs:
+            begin(labs[name], run)
+            environment |= up.environment(labs[name])
+        problem = molecule(run, environment)
         seconds = time.monotonic() - started
         print(f"{'FAILED' if problem else 'ok':7} {run.title:45} {seconds:4.0f} s  {problem}", flush=True)
         if problem:
@@ -85,23 +107,48 @@ def begin(lab: RunDir, run: Run) -> None:
     up.reset(lab)
 
 
-def molecule(run: Run, environment: dict[str, str]) -> str:
+def molecule(run: Run, environment: Mapping[str, str]) -> str:
     """What went wrong, or nothing."""
     memory = BUILD / f"{run.scenario}.tmp"
     shutil.rmtree(memory, ignore_errors=True)
     with run.log.open("w") as log:
-        finished = subprocess.run(
+        code = in_a_group(
             ["molecule", "test", "--scenario-name", run.scenario],
+            {**os.environ, **environment, "MOLECULE_EPHEMERAL_DIRECTORY": str(memory)},
+            log,
+        )
+    if code:
+        return f"see {run.log.relative_to(CHECKOUT)}"
+    return "the second check would change something" if late_changes(run.log.read_text()) else ""
+
+
+def in_a_group(command: Sequence[str], environment: Mapping[str, str], log: IO[str]) -> int:
+    """Run a command with whatever it starts, which all ends when this is stopped."""
+    with starting:
+        if stopping.is_set():
+            return 1
+        process = subprocess.Popen(
+            command,
             cwd=CHECKOUT,
-            env=os.environ | environment | {"MOLECULE_EPHEMERAL_DIRECTORY": str(memory)},
+            env=environment,
             stdout=log,
             stderr=subprocess.STDOUT,
             stdin=subprocess.DEVNULL,
-            check=False,
+            start_new_session=True,
         )
-    if finished.returncode:
-        return f"see {run.log.relative_to(CHECKOUT)}"
-    return "the second check would change something" if late_changes(run.log.read_text()) else ""
+        groups.add(process.pid)
+    try:
+        return process.wait()
+    finally:
+        groups.discard(process.pid)
+
+
+def stop_groups() -> None:
+    with starting:
+        stopping.set()
+    for group in list(groups):
+        with suppress(ProcessLookupError):
+            os.killpg(group, signal.SIGKILL)
 
 
 def late_changes(output: str) -> bool:
@@ -116,9 +163,9 @@ def late_changes(output: str) -> bool:
     return False
 
 
-def start_lab(name: str, **options: object) -> RunDir:
+def start_lab(name: str) -> RunDir:
     up.stop(BUILD / name)
-    return up.start(BUILD / name, speed=SPEED, **options)  # type: ignore[arg-type]
+    return up.start(BUILD / name, speed=SPEED, only=name.split("-", maxsplit=1)[0])
 
 
 def main() -> int:
@@ -130,26 +177,28 @@ def main() -> int:
     if not wanted:
         sys.exit("No scenario matches.")
     BUILD.mkdir(parents=True, exist_ok=True)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
-    harvester, vsphere = [run for run in wanted if run.version], [run for run in wanted if not run.version]
-    labs = []
+    for number in STOPPING:
+        signal.signal(number, lambda *_: sys.exit(1))
+    names = sorted({name for run in wanted for name in run.labs})
+    labs: dict[str, RunDir] = {}
     try:
         with ThreadPoolExecutor() as pool:
-            platforms = []
-            if vsphere:
-                labs.append(start_lab("vcenter", only="vsphere"))
-                platforms.append(pool.submit(run_all, vsphere, labs[-1]))
-            if harvester:
-                labs.append(start_lab("harvester", only="harvester"))
-                platforms.append(pool.submit(run_all, harvester, labs[-1]))
             try:
-                failed = [run for platform in platforms for run in platform.result()]
+                alone = []
+                for name in names:
+                    labs[name] = start_lab(name)
+                    alone.append(pool.submit(run_all, [run for run in wanted if run.labs == (name,)], dict(labs)))
+                failed = [run for lane in alone for run in lane.result()]
+                failed += run_all([run for run in wanted if len(run.labs) > 1], labs)
             except BaseException:
-                stopping.set()
+                # Whoever ends this may say so twice, and what follows has to be done.
+                for number in STOPPING:
+                    signal.signal(number, signal.SIG_IGN)
+                stop_groups()
                 raise
     finally:
-        for lab in labs:
-            up.stop(lab)
+        for name in names:
+            up.stop(BUILD / name)
     for run in failed:
         print(f"\n==> {run.title} <==\n{run.log.read_text()[-6000:]}", file=sys.stderr)
     return bool(failed)

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import threading
+import time
+from pathlib import Path
+
 import pytest
 
+from tools import molecule
 from tools.molecule import late_changes, runs
 
 GREEN, PLAIN = "\x1b[32m", "\x1b[0m"
@@ -29,3 +35,40 @@ def test_every_scenario_says_on_what_it_runs() -> None:
     found = {(run.scenario, run.version) for run in runs("")}
     assert {("harvester_gpu_node", "1.7"), ("harvester_gpu_node", "1.8"), ("vsphere_gpu_host", "")} <= found
     assert {run.scenario for run in runs("vm on Harvester 1.8")} == {"harvester_gpu_vm"}
+    assert [run.title for run in runs("capv")] == ["capv_gpu_pool on Harvester 1.8 and vSphere"]
+
+
+def test_every_role_has_a_scenario() -> None:
+    roles = {role.name for role in molecule.CHECKOUT.glob("roles/*")}
+    assert roles <= {run.scenario for run in runs("")}
+
+
+def test_what_a_scenario_has_started_ends_with_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(molecule, "stopping", threading.Event())
+    grandchild, log = tmp_path / "pid", (tmp_path / "log").open("w")
+    command = [
+        "sh",
+        "-c",
+        f"sh -c 'echo $$ > {grandchild}.new; mv {grandchild}.new {grandchild}; exec sleep 600' & wait",
+    ]
+    codes: list[int] = []
+    running = threading.Thread(target=lambda: codes.append(molecule.in_a_group(command, os.environ, log)))
+    running.start()
+    while not grandchild.exists():
+        time.sleep(0.01)
+    molecule.stop_groups()
+    running.join()
+    assert codes == [-9]
+    while runs_still(int(grandchild.read_text())):
+        time.sleep(0.01)
+    # Nothing is begun any more.
+    assert molecule.in_a_group(["false"], os.environ, log) == 1
+    log.close()
+
+
+def runs_still(pid: int) -> bool:
+    """A process that nobody has waited for yet does not run."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
