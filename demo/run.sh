@@ -2,9 +2,11 @@
 # Bare hosts in a lab of its own become GPU clusters, on Harvester and on vSphere. The lab is stopped whatever happens.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-run_dir=build/demo-lab
+run_dir=${DEMO_RUN_DIR:-build/demo-lab}
 
 stop_lab() {
+    # Ctrl-C reaches this twice, from the terminal and from make.
+    trap '' INT TERM
     python -m lab down --run-dir "$run_dir"
 }
 trap stop_lab EXIT
@@ -21,7 +23,7 @@ export ANSIBLE_COLLECTIONS_PATH=$PWD/build/installed ANSIBLE_CALLBACK_RESULT_FOR
     ANSIBLE_INVENTORY_UNPARSED_WARNING=false ANSIBLE_DISPLAY_SKIPPED_HOSTS=false ANSIBLE_DISPLAY_OK_HOSTS=false \
     ANSIBLE_SHOW_CUSTOM_STATS=false
 
-stop_lab # one that an earlier, killed demo may have left
+python -m lab down --run-dir "$run_dir" # one that an earlier, killed demo may have left
 
 say "A lab: two Harvester nodes with an A2 each and two ESXi hosts with two A40 each, as they come"
 python -m lab up --scenario demo/lab.yaml --run-dir "$run_dir" --speed 50
