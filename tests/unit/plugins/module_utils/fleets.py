@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from itertools import combinations, product
@@ -185,45 +185,59 @@ def _subsets(items: Sequence) -> Iterator[tuple]:
         yield from combinations(items, size)
 
 
-def fewest_by_trying(record: Fleet, demands: Sequence[Demand], policy: Policy) -> int | None:
+# Everything that a GPU could have instead of what it has, by given means: (GPU, profiles, SR-IOV, removing, cutting).
+States = Callable[[Gpu, Sequence[str], bool, bool, bool], Iterator[Counter[str]]]
+
+
+def fewest_by_trying(record: Fleet, demands: Sequence[Demand], policy: Policy, states: States) -> int | None:
     """The fewest GPUs that have to be touched, or None if nothing fits: by the mildest means that do."""
-    rungs = [(False, policy.exclusive)]
+    rungs = [(False, policy.exclusive, False)]
+    if policy.enable_mig:
+        rungs.append((False, policy.exclusive, True))
     if policy.enable_sriov:
-        rungs.append((True, policy.exclusive))
+        rungs.append((True, policy.exclusive, policy.enable_mig))
     if policy.reprofile and not policy.exclusive:
-        rungs.append((policy.enable_sriov, True))
-    for sriov, evict in rungs:
-        found = _fewest(record, demands, policy, sriov=sriov, evict=evict)
+        rungs.append((policy.enable_sriov, True, policy.enable_mig))
+    for means in rungs:
+        found = _fewest(record, demands, policy, lambda one, profiles, means=means: states(one, profiles, *means))
         if found is not None:
             return found
     return None
 
 
-def _fewest(record: Fleet, demands: Sequence[Demand], policy: Policy, *, sriov: bool, evict: bool) -> int | None:
+def _fewest(
+    record: Fleet,
+    demands: Sequence[Demand],
+    policy: Policy,
+    states: Callable[[Gpu, Sequence[str]], Iterator[Counter[str]]],
+) -> int | None:
     profiles = sorted({demand.profile for demand in demands})
     down = {node.name for node in record.nodes if not node.ready}
-    now = {one.name: Counter(slot.profile for slot in one.slots if slot.profile) for one in record.gpus}
-    chosen = {one.name for one in record.gpus if any(_selected(one, demand) for demand in demands)}
+    now = {one.name: vgpus(one) for one in record.gpus}
     options = {
-        one.name: list(_states(one, profiles, sriov=sriov, evict=evict))
+        one.name: list(states(one, profiles))
         for one in record.gpus
-        if one.node not in down and one.name in chosen
+        if one.node not in down and any(_selected(one, demand) for demand in demands)
     }
     for touched in range(len(options) + 1):
         for names in combinations(sorted(options), touched):
-            for states in product(*(options[name] for name in names)):
-                if satisfied(record, demands, policy, {**now, **dict(zip(names, states, strict=True))}):
+            for found in product(*(options[name] for name in names)):
+                if satisfied(record, demands, policy, {**now, **dict(zip(names, found, strict=True))}):
                     return touched
     return None
 
 
-def _states(one: Gpu, profiles: Sequence[str], *, sriov: bool, evict: bool) -> Iterator[Counter[str]]:
-    """Everything a GPU could have instead of what it has."""
+def vgpus(one: Gpu, *, held: bool = False) -> Counter[str]:
+    return Counter(slot.profile for slot in one.slots if slot.profile and (slot.holders or not held))
+
+
+def time_sliced(one: Gpu, profiles: Sequence[str], sriov: bool, evict: bool, _mig: bool) -> Iterator[Counter[str]]:
+    """One size, and no more of it than an A2 takes."""
     if not one.sharing and not sriov:
         return
     places = len(one.slots) if one.sharing else one.vf_capacity or 0
-    now = Counter(slot.profile for slot in one.slots if slot.profile)
-    fixed = Counter(slot.profile for slot in one.slots if slot.profile and slot.holders) if evict else now
+    now = vgpus(one)
+    fixed = vgpus(one, held=evict)
     kinds = sorted({*profiles, *now})
     ranges = [range(fixed[kind], places + 1) for kind in kinds]
     for counts in product(*ranges):
