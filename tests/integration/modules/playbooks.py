@@ -26,6 +26,10 @@ class Result(dict[str, Any]):
 
     began = ended = 0.0
 
+    def __missing__(self, key: str) -> Any:
+        """A task that failed has no results: what it said instead is what one wants to know."""
+        raise AssertionError(f"no {key!r} in the result of a task that said: {self.message or dict(self)}")
+
     @property
     def changed(self) -> bool:
         return bool(self.get("changed"))
