@@ -37,7 +37,7 @@ def test_bare_harvester_hosts_become_a_gpu_cluster_and_go_back(bare: Lab, runs: 
     assert SECRET not in str(made.events)
 
     bare.mark()
-    again = runs.playbook("harvester_gpu_cluster", cluster)
+    again = runs.playbook("harvester_gpu_cluster", cluster, options="--skip-tags report")
     assert (again.status, again.changed) == ("successful", 0)
     assert [event for event in bare.audit() if "dryRun=All" not in event["requestURI"]] == []
 
@@ -73,6 +73,10 @@ def test_bare_esxi_hosts_become_machines_for_a_bootstrap_role_and_go_back(
     assert {name: count["in_use"] for name, count in counts.items()} == {"A40-24C": 1, "A40-8Q": 2}
     again = runs.playbook("vsphere_gpu_cluster", cluster)
     assert (again.status, again.changed) == ("successful", 0)
+    # A cluster that the machines have become is tested, here one without GPUs.
+    guest = {**cluster, "guest_kubeconfig": str(bare.run.kubeconfig("admin"))}
+    tested = runs.playbook("vsphere_gpu_cluster", guest, options="--tags smoke")
+    assert "No node offers nvidia.com/gpu" in tested.failure, tested.shown
 
     gone = runs.playbook("teardown", {**cluster, "vgpu_teardown_confirm": "true", "vgpu_teardown_platform": "vsphere"})
     assert gone.status == "successful", gone.shown
