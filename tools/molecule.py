@@ -1,8 +1,9 @@
 """Run the molecule scenarios against labs that are started once, and report them one by one.
 
 A scenario's molecule.yml says in `ansible.env` what it begins with: LAB_SCENARIO names the lab's scenario, LAB_VERSIONS
-the Harvester versions to run on. Without versions it is about vSphere; with LAB_PLATFORMS it is about both. There is a
-lab for vSphere and one for each era of Harvester. They work side by side, and at the end those that need two of them.
+the Harvester versions to run on, LAB_WITH what the lab has besides. Without versions it is about vSphere; with
+LAB_PLATFORMS it is about both. There is a lab for vSphere, and one for each era of Harvester and what it has besides.
+Two of them work side by side, and at the end come the scenarios that need two.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ CHECKOUT = Path(__file__).resolve().parent.parent
 SCENARIOS = CHECKOUT / "extensions/molecule"
 BUILD = CHECKOUT / "build/molecule"
 SPEED = 50.0
+LABS_AT_A_TIME = 2
 COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 ACTION = re.compile(r" (\w+): Executing$")
 STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -53,6 +55,7 @@ class Run:
     begins_with: str
     version: str = ""
     platforms: tuple[str, ...] = (VSPHERE,)
+    besides: str = ""
 
     @property
     def title(self) -> str:
@@ -63,7 +66,8 @@ class Run:
     def labs(self) -> tuple[str, ...]:
         """The names of those that it runs on."""
         era = "mdev" if self.version and self.version < "1.8" else "vfio"
-        return tuple(f"{HARVESTER}-{era}" if platform == HARVESTER else platform for platform in self.platforms)
+        harvester = "-".join(filter(None, (HARVESTER, era, self.besides)))
+        return tuple(harvester if platform == HARVESTER else platform for platform in self.platforms)
 
     @property
     def log(self) -> Path:
@@ -76,7 +80,10 @@ def runs(pattern: str) -> list[Run]:
         settings = yaml.safe_load(file.read_text())["ansible"]["env"]
         versions = settings.get("LAB_VERSIONS", "").split()
         platforms = tuple(settings.get("LAB_PLATFORMS", HARVESTER if versions else VSPHERE).split())
-        found += [Run(file.parent.name, settings["LAB_SCENARIO"], version, platforms) for version in versions or [""]]
+        besides = settings.get("LAB_WITH", "")
+        found += [
+            Run(file.parent.name, settings["LAB_SCENARIO"], version, platforms, besides) for version in versions or [""]
+        ]
     return [run for run in found if fnmatch.fnmatch(run.title, f"*{pattern}*")]
 
 
@@ -164,8 +171,20 @@ def late_changes(output: str) -> bool:
 
 
 def start_lab(name: str) -> RunDir:
+    platform, *rest = name.split("-")
     up.stop(BUILD / name)
-    return up.start(BUILD / name, speed=SPEED, only=name.split("-", maxsplit=1)[0])
+    return up.start(BUILD / name, speed=SPEED, only=platform, extra=rest[1:])
+
+
+def run_on(name: str, wanted: Sequence[Run]) -> list[Run]:
+    """Those that failed of the runs on one lab, which is kept for those that need it beside another."""
+    if stopping.is_set():
+        return []
+    lab = start_lab(name)
+    failed = run_all([run for run in wanted if run.labs == (name,)], {name: lab})
+    if not any(name in run.labs for run in wanted if len(run.labs) > 1):
+        up.stop(lab)
+    return failed
 
 
 def main() -> int:
@@ -180,15 +199,11 @@ def main() -> int:
     for number in STOPPING:
         signal.signal(number, lambda *_: sys.exit(1))
     names = sorted({name for run in wanted for name in run.labs})
-    labs: dict[str, RunDir] = {}
     try:
-        with ThreadPoolExecutor() as pool:
+        with ThreadPoolExecutor(LABS_AT_A_TIME) as pool:
             try:
-                alone = []
-                for name in names:
-                    labs[name] = start_lab(name)
-                    alone.append(pool.submit(run_all, [run for run in wanted if run.labs == (name,)], dict(labs)))
-                failed = [run for lane in alone for run in lane.result()]
+                failed = [run for some in pool.map(lambda name: run_on(name, wanted), names) for run in some]
+                labs = {name: RunDir(BUILD / name) for name in names}
                 failed += run_all([run for run in wanted if len(run.labs) > 1], labs)
             except BaseException:
                 # Whoever ends this may say so twice, and what follows has to be done.

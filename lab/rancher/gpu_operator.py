@@ -42,6 +42,7 @@ class GpuOperator:
         self.driver_in_image: dict[str, bool] = {}
         self.on_change: list[Callable[[], None]] = []
         self._installed: dict[str, str] = {}
+        self._operating = False
 
     def run(self) -> None:
         self._queue = WorkQueue(self._world.clock, "gpu operator", self._reconcile, workers=1)
@@ -92,7 +93,12 @@ class GpuOperator:
             await self._install(name, chart)
         policy = self._policy()
         if policy is not None:
+            self._operating = True
             await self._operate(policy)
+        elif self._operating:
+            # Only now do nodes stop to offer what they had.
+            self._operating = False
+            self._changed()
 
     async def _install(self, name: str, chart: Json) -> None:
         spec = chart["spec"]
@@ -124,7 +130,6 @@ class GpuOperator:
                 await self._world.remove(r.DAEMON_SET, daemon_set, self._namespace(policy))
             await self._world.remove(r.POLICY, policy["metadata"]["name"])
         del self._installed[name]
-        self._changed()
 
     def _changed(self) -> None:
         for callback in self.on_change:

@@ -31,7 +31,8 @@ class Proxy:
         self._run = run
         self._token = token
         self._find = find
-        self._sessions: dict[str, aiohttp.ClientSession] = {}
+        # By cluster and user.
+        self._sessions: dict[tuple[str, str], aiohttp.ClientSession] = {}
         self.port = 0
 
     @property
@@ -59,16 +60,25 @@ class Proxy:
         await self._runner.cleanup()
 
     async def forget(self, identity: str) -> None:
-        session = self._sessions.pop(identity, None)
-        if session is not None:
-            await session.close()
+        for key in [one for one in self._sessions if one[0] == identity]:
+            await self._sessions.pop(key).close()
 
     # Handlers
     async def _ping(self, request: web.Request) -> web.Response:
         return web.Response(text="pong")
 
+    def _user(self, request: web.Request) -> str | None:
+        """The administrator's key is known; one of anybody else has another name before the same secret."""
+        kind, _space, token = request.headers.get("Authorization", "").partition(" ")
+        if kind != "Bearer" or not token:
+            return None
+        if token == self._token:
+            return USER
+        name, _colon, secret = token.removeprefix("token-").partition(":")
+        return name if name and secret == self._token.partition(":")[2] else None
+
     def _refusal(self, request: web.Request) -> web.Response | None:
-        if request.headers.get("Authorization") == f"Bearer {self._token}":
+        if self._user(request) is not None:
             return None
         return _error(401, "Unauthorized", "must authenticate")
 
@@ -90,7 +100,7 @@ class Proxy:
         url = cluster.read()["server"] + "/" + request.match_info["path"]
         headers = {name: value for name, value in request.headers.items() if name.lower() not in HOP_BY_HOP}
         body = await request.read() if request.can_read_body else None
-        async with self._session(identity, cluster).request(
+        async with self._session(identity, cluster, self._user(request) or "").request(
             request.method,
             url,
             params=request.query,
@@ -107,15 +117,17 @@ class Proxy:
             await response.write_eof()
             return response
 
-    def _session(self, identity: str, cluster: RunDir) -> aiohttp.ClientSession:
-        """As the token's user, who is an administrator everywhere."""
-        if identity not in self._sessions:
-            kubeconfig.issue(cluster, PROXY_KUBECONFIG, USER, (kubeconfig.MASTERS,))
+    def _session(self, identity: str, cluster: RunDir, user: str) -> aiohttp.ClientSession:
+        """As the token's user: the administrator may do everything everywhere, others what the cluster lets them."""
+        key = (identity, user)
+        if key not in self._sessions:
+            name = PROXY_KUBECONFIG if user == USER else f"{PROXY_KUBECONFIG}-{user}"
+            kubeconfig.issue(cluster, name, user, (kubeconfig.MASTERS,) if user == USER else ())
             tls = ssl.create_default_context(cafile=str(pki.authority(cluster).cert))
-            pair = pki.pair(cluster, f"client-{PROXY_KUBECONFIG}")
+            pair = pki.pair(cluster, f"client-{name}")
             tls.load_cert_chain(str(pair.cert), str(pair.key))
-            self._sessions[identity] = aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=tls, limit=0))
-        return self._sessions[identity]
+            self._sessions[key] = aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=tls, limit=0))
+        return self._sessions[key]
 
     async def _action(self, request: web.Request) -> web.Response:
         refused = self._refusal(request)

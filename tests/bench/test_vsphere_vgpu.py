@@ -95,7 +95,7 @@ def test_attaching_a_vgpu_and_finding_it_attached(vcenter: VCenter, playbooks: P
     assert not any(result.changed for measured in again for result in measured.results)
     compare("a vGPU attached", *first)
     compare("a vGPU found attached", *again)
-    # Starting Python and loading pyVmomi takes both as long; what differs on a real vCenter is the number of round trips.
+    # To start Python and load pyVmomi takes both as long; what tells on a real vCenter is the number of round trips.
     assert 2 * first[0].calls <= first[1].calls
     assert again[0].calls <= 6
 

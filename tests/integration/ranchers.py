@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
 import yaml
 
+from lab.control import Control
 from tests.integration import api as paths
 from tests.integration.api import Answer, Api, Json
 from tests.integration.labs import Lab
@@ -96,6 +98,10 @@ class Rancher:
         path.write_text(yaml.safe_dump(config))
         return Api(path)
 
+    def key_of(self, user: str) -> str:
+        """An API key of somebody who may do what clusters let them."""
+        return f"token-{user}:{self.env['RANCHER_TOKEN_KEY'].partition(':')[2]}"
+
     # What most tests begin with
     def make_config(self, name: str, *requests: str, **fields: Any) -> None:
         """A machine config as Rancher's pages write it."""
@@ -173,19 +179,50 @@ class Rancher:
         self.until(settled)
         return self.guest(cluster)
 
+    # Time
+    @contextmanager
+    def real_time(self) -> Iterator[None]:
+        """Rancher gives up on a machine after ten minutes, which are long then: what waits for a VM stays as it is."""
+        control = Control(self.lab.run)
+        control.speed(1.0)
+        try:
+            yield
+        finally:
+            control.speed(self.lab.run.read()["settings"]["speed"])
+
+    def short_of_vgpus(self, pool: str) -> str:
+        """The VM of the pool's machine that no node takes, once the scheduler has said so and why."""
+
+        def found() -> str:
+            names = {one["spec"]["infrastructureRef"]["name"] for one in self.machines(pool)}
+            for pod in self.lab.items("/api/v1/pods", labelSelector="kubevirt.io=virt-launcher"):
+                vm = str(pod["metadata"]["labels"]["vm.kubevirt.io/name"])
+                if vm in names and "Insufficient nvidia.com/" in json.dumps(pod["status"].get("conditions")):
+                    return vm
+            return ""
+
+        return self.until(found)
+
     # Who wrote what
     def mark(self) -> None:
         self._mark = Path(self.env["LAB_RANCHER_AUDIT_LOG"]).stat().st_size
 
     def writes(self) -> list[str]:
         """What people have written since the mark, as verb and kind."""
+        return [f"{verb} {resource}" for verb, resource in self.requests(USER) if verb not in ("get", "list", "watch")]
+
+    def requests(self, user: str, *, granted_only: bool = False) -> list[tuple[str, str]]:
+        """What a user has asked of Rancher's own cluster since the mark, as verb and kind, without dry runs."""
         with Path(self.env["LAB_RANCHER_AUDIT_LOG"]).open("rb") as log:
             log.seek(self._mark)
             events = [json.loads(line) for line in log if line.endswith(b"\n")]
         return [
-            f"{event['verb']} {event['objectRef']['resource']}"
+            (event["verb"], event["objectRef"]["resource"])
             for event in events
-            if event["user"]["username"] == USER and event["verb"] not in ("get", "list", "watch")
+            if event["user"]["username"] == user
+            and "objectRef" in event
+            and "dryRun" not in event["requestURI"]
+            and not (granted_only and event["responseStatus"]["code"] == 403)
         ]
 
     def until(self, condition: Callable[[], T]) -> T:

@@ -38,13 +38,9 @@ def test_every_scenario_says_on_what_it_runs() -> None:
     assert [run.title for run in runs("capv")] == ["capv_gpu_pool on Harvester 1.8 and vSphere"]
 
 
-# Those for guest clusters need one: tests/integration/lab_rancher runs them.
-FOR_GUESTS = {"gpu_operator", "gpu_smoke_test", "rancher_gpu_cluster"}
-
-
 def test_every_role_has_a_scenario() -> None:
     roles = {role.name for role in molecule.CHECKOUT.glob("roles/*")}
-    assert roles - FOR_GUESTS <= {run.scenario for run in runs("")}
+    assert roles <= {run.scenario for run in runs("")}
 
 
 def test_what_a_scenario_has_started_ends_with_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -370,25 +370,26 @@ class PoolChange:
     def _not_ready(self, quantity: int) -> PoolTimeout:
         machines = self._reading.machines_of(self._cluster, self._target.name)
         waiting = [one for one in machines if (one.get("status") or {}).get("phase") != READY]
-        said = "; ".join(self._trouble(one) for one in waiting[:3]) or "Rancher has not made all of them yet"
+        unscheduled = self._rancher.unscheduled(self._cluster, self._target.harvester) if waiting else {}
+        # Those that lack something first: the others may just need more time.
+        waiting.sort(key=lambda one: self._vm_path(one) not in unscheduled)
+        said = "; ".join(self._trouble(one, unscheduled) for one in waiting[:3])
         ready = len(machines) - len(waiting)
         return PoolTimeout(
             f"Pool {self._target.name} of cluster {self._target.cluster} has {ready} of {quantity} machines ready after"
-            f" {self._seconds:.0f} s: {said}.",
+            f" {self._seconds:.0f} s: {said or 'Rancher has not made all of them yet'}.",
             hint="See what is free with vgpu.fleet.vgpu_availability; Rancher goes on trying.",
         )
 
-    def _trouble(self, machine: Json) -> str:
+    def _vm_path(self, machine: Json) -> str:
+        found = self._found()[0]
+        return f"{found.config.vm_namespace if found else ''}/{vm_of(machine)}"
+
+    def _trouble(self, machine: Json, unscheduled: Mapping[str, str]) -> str:
         """Which VM, and what it waits for, in the words of whoever knows best."""
-        status = machine.get("status") or {}
-        vm = vm_of(machine)
-        instances = self._rancher.harvester(self._cluster, self._target.harvester).instances.items
-        for path, instance in instances.items():
-            if path.split("/")[-1] == vm:
-                conditions = (instance.get("status") or {}).get("conditions") or []
-                for one in conditions:
-                    if one.get("status") == "False" and "nsufficient" in (one.get("message") or ""):
-                        return f"VM {path} cannot start: {one['message'].rstrip('.')}"
+        status, path = machine.get("status") or {}, self._vm_path(machine)
+        if path in unscheduled:
+            return f"VM {path} cannot start: {unscheduled[path]}"
         for one in status.get("conditions") or []:
             if one.get("status") == "False" and one.get("message"):
                 return f"machine {machine['metadata']['name']}: {one['message'].rstrip('.')}"

@@ -22,6 +22,7 @@ from ansible_collections.vgpu.fleet.plugins.module_utils.rancher.machine_config 
 from ansible_collections.vgpu.fleet.plugins.module_utils.rancher.pool import Pool
 
 PROXY = "/k8s/clusters/"
+INSTANCES = "/apis/kubevirt.io/v1/virtualmachineinstances"
 CREDENTIALS_NAMESPACE = "cattle-global-data"
 CREDENTIAL_PREFIX = "harvestercredentialConfig-"
 CLUSTER_LABEL = "cluster.x-k8s.io/cluster-name"
@@ -88,6 +89,13 @@ def vm_of(machine: Json) -> str:
     """A machine's VM has the name of its infrastructure, which in older versions is not the machine's own."""
     reference = (machine.get("spec") or {}).get("infrastructureRef") or {}
     return str(reference.get("name") or machine["metadata"]["name"])
+
+
+def _unscheduled(thing: Json) -> str:
+    for one in (thing.get("status") or {}).get("conditions") or []:
+        if one.get("type") == "PodScheduled" and one.get("status") == "False":
+            return str(one.get("message") or "").rstrip(".")
+    return ""
 
 
 class Rancher:
@@ -158,6 +166,25 @@ class Rancher:
     def harvester(self, cluster: Json, identity: str | None) -> Snapshot:
         """A reading of the Harvester that the cluster's machines are made on."""
         return snapshots.read(ApiServer(self._way(cluster, identity)), self._params.get("harvester_version"))
+
+    def unscheduled(self, cluster: Json, identity: str | None) -> dict[str, str]:
+        """What the scheduler says of VMs that no node takes, by namespace and name of the VM.
+
+        A VM's own condition keeps the first thing that was in its way, such as a disk that was not there yet, and is
+        not told of the next. Its pod is.
+        """
+        api = ApiServer(self._way(cluster, identity))
+        instances = Listing.of(api.get(INSTANCES)).items.items()
+        said = {path: _unscheduled(instance) for path, instance in instances}
+        try:
+            pods = api.get("/api/v1/pods", labelSelector="kubevirt.io=virt-launcher")["items"]
+        except Forbidden:
+            pods = []
+        for pod in pods:
+            # Labels are cut where a name is long, annotations are not.
+            vm = (pod["metadata"].get("annotations") or {}).get("kubevirt.io/domain")
+            said[f"{pod['metadata']['namespace']}/{vm}"] = _unscheduled(pod)
+        return {path: text for path, text in said.items() if text}
 
     def _way(self, cluster: Json, identity: str | None) -> Access:
         identity = identity or self.harvester_of(cluster)

@@ -31,7 +31,7 @@ def test_a_watch_streams_through_it(rancher: Rancher) -> None:
     prefix = f"/k8s/clusters/{rancher.env['LAB_RANCHER_HARVESTER_ID']}"
     rancher.harvester.make(CONFIG_MAPS, {"metadata": {"name": "watched"}})
     rancher.harvester.delete(f"{CONFIG_MAPS}/watched")
-    lines = rancher.api.again().lines(f"{prefix}{CONFIG_MAPS}", watch=1, resourceVersion=revision, timeoutSeconds=1)
+    lines = rancher.api.again().lines(f"{prefix}{CONFIG_MAPS}", watch=1, resourceVersion=revision, timeoutSeconds=3)
     assert any('"type":"ADDED"' in line and '"name":"watched"' in line for line in lines)
 
 

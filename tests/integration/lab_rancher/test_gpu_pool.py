@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tests.integration.api import NODES, VMIS
+from tests.integration.modules.permissions import USER, Automation, binding, collection, documented, rights
 from tests.integration.modules.playbooks import Playbooks, Result, predicting
 from tests.integration.ranchers import CONFIGS, CONTROL_ROLES, FOUR_Q, Rancher
 
@@ -96,7 +97,7 @@ def test_a_pool_is_made_kept_scaled_and_removed(either: Rancher, plays: Playbook
     assert rancher.writes() == ["patch clusters", "patch clusters"]
     rancher.until(lambda: len(rancher.vms()) == 1)
     gone, nothing = plays.tasks(
-        (MODULE, {"cluster": "demo", "name": "gpu", "state": "absent", "wait": True, "wait_timeout": 60}),
+        (MODULE, {"cluster": "demo", "name": "gpu", "state": "absent", "wait": True, "wait_timeout": 300}),
         (MODULE, {"cluster": "demo", "name": "gpu", "state": "absent"}),
     )
     assert gone.changed
@@ -194,11 +195,51 @@ def test_what_does_not_fit_or_makes_no_sense_is_refused_and_nothing_is_written(
     assert "gpu-a is cordoned" in lost.message
 
 
+def test_the_documented_roles_are_enough_and_each_right_is_needed(rancher: Rancher, plays: Playbooks) -> None:
+    rancher.make_cluster("demo")
+    pool = {**POOL, "quantity": 1, "api_key": rancher.key_of(USER)}
+    automation = Automation(rancher.lab)
+    granted, made = set(), []
+    try:
+        automation.grant("vgpu-fleet-reader")
+        nobody = plays.task(MODULE, **pool)
+        for role in documented():
+            if role["metadata"]["name"] in ("vgpu-fleet-pools", "vgpu-fleet-credentials"):
+                bound = binding("Role", role["metadata"]["name"], role["metadata"]["namespace"])
+                granted |= rights(role["rules"])
+                for manifest in (role, bound):
+                    made.append(f"{collection(manifest)}/{manifest['metadata']['name']}")
+                    rancher.local.make(collection(manifest), manifest)
+        rules = rancher.local.read(made[0])["rules"]
+        rancher.local.write(made[0], {"rules": [{**rules[0], "verbs": ["list"]}, *rules[1:]]})
+        rancher.mark()
+        rancher.lab.mark()
+        reader = plays.task(MODULE, **pool)
+        rancher.local.write(made[0], {"rules": rules})
+        done = plays.tasks(
+            (MODULE, pool),
+            (MODULE, {**pool, "memory_gib": 16}),
+            (MODULE, {**pool, "state": "absent", "wait": True, "wait_timeout": 300}),
+        )
+        assert not [one.message for one in done if one.failed]
+        assert set(rancher.requests(USER, granted_only=True)) == granted
+        # Listed only where a card is off or shows no types.
+        rare = {("list", "migconfigurations"), ("list", "pcidevices")}
+        assert automation.used() == automation.granted - rare
+    finally:
+        automation.withdraw()
+        for path in made:
+            rancher.local.delete(path)
+    assert nobody.code == reader.code == "forbidden"
+    assert f'User "{USER}" cannot list resource' in nobody.message
+    assert f'User "{USER}" cannot patch resource "clusters"' in reader.message
+
+
 def test_machines_are_replaced_with_and_without_room_for_it(rancher: Rancher, plays: Playbooks) -> None:
     rancher.make_config("nc-cp")
     rancher.make_cluster("demo", rancher.pool("cp", 1, "nc-cp", **CONTROL_ROLES))
     rancher.ready("demo")
-    waiting = {"wait": True, "wait_timeout": 120}
+    waiting = {"wait": True, "wait_timeout": 300}
     (made,) = plays.tasks((MODULE, {**POOL, "quantity": 4, **waiting}))
     assert not made.failed, made.message
     old = {one["name"] for one in made["pool"]["machines"]}
@@ -230,8 +271,10 @@ def test_machines_are_replaced_with_and_without_room_for_it(rancher: Rancher, pl
 
 def last_words(rancher: Rancher, plays: Playbooks, profile: dict[str, Any]) -> Result:
     """Somebody has asked Rancher itself for more than there is: who waits for the pool is told which VM lacks what."""
-    rancher.change_pool("demo", "gpu", quantity=3)
-    rancher.until(lambda: len(rancher.machines("gpu")) == 3)
-    result = plays.task(MODULE, **{**profile, "wait": True, "wait_timeout": 5})
+    with rancher.real_time():
+        rancher.change_pool("demo", "gpu", quantity=3)
+        vm = rancher.short_of_vgpus("gpu")
+        result = plays.task(MODULE, **{**profile, "wait": True, "wait_timeout": 1})
+    assert f"VM default/{vm} cannot start" in result.message
     assert "Insufficient nvidia.com/NVIDIA_A2-8Q" in result.message
     return result

@@ -36,8 +36,8 @@ class Automation:
                 for rule in role["rules"]:
                     rule["resources"] = [one for one in rule["resources"] if one not in without]
                 self._make({**role, "rules": [rule for rule in role["rules"] if rule["resources"]]})
-                self._make(_binding(role["kind"], name, where))
-                self.granted |= _rights(role["rules"])
+                self._make(binding(role["kind"], name, where))
+                self.granted |= rights(role["rules"])
 
     def used(self) -> set[Right]:
         """Since the lab's last mark."""
@@ -55,9 +55,8 @@ class Automation:
             self._lab.api.delete(path)
 
     def _make(self, manifest: Manifest) -> None:
-        collection = _collection(manifest)
-        self._lab.make(collection, manifest)
-        self._made.append(f"{collection}/{manifest['metadata']['name']}")
+        self._lab.make(collection(manifest), manifest)
+        self._made.append(f"{collection(manifest)}/{manifest['metadata']['name']}")
 
 
 def documented() -> list[Manifest]:
@@ -66,7 +65,7 @@ def documented() -> list[Manifest]:
     return [manifest for block in blocks for manifest in yaml.safe_load_all(block.split("```")[0])]
 
 
-def _binding(kind: str, name: str, namespace: str) -> Manifest:
+def binding(kind: str, name: str, namespace: str) -> Manifest:
     """As in the documentation's examples, for any role."""
     wanted = "RoleBinding" if namespace else "ClusterRoleBinding"
     example = next(manifest for manifest in documented() if manifest["kind"] == wanted)
@@ -74,11 +73,11 @@ def _binding(kind: str, name: str, namespace: str) -> Manifest:
     return {**example, "metadata": metadata, "roleRef": {**example["roleRef"], "kind": kind, "name": name}}
 
 
-def _rights(rules: Iterable[Manifest]) -> set[Right]:
+def rights(rules: Iterable[Manifest]) -> set[Right]:
     return {(verb, resource) for rule in rules for resource in rule["resources"] for verb in rule["verbs"]}
 
 
-def _collection(manifest: Manifest) -> str:
+def collection(manifest: Manifest) -> str:
     namespace = manifest["metadata"].get("namespace")
     plural = f"{manifest['kind'].lower()}s"
     return f"{RBAC}/namespaces/{namespace}/{plural}" if namespace else f"{RBAC}/{plural}"

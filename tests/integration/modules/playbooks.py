@@ -74,10 +74,20 @@ class Playbooks:
     def run(
         self, tasks: list[Json], *, check: bool = False, kubeconfig: Path | None = None, **play: Any
     ) -> list[Result]:
+        found = self.play({**play, "tasks": tasks}, check=check, kubeconfig=kubeconfig)
+        assert len(found) == len(tasks), found and found[-1]["output"]
+        return found
+
+    def run_all(self, *tasks: Json) -> list[Result]:
+        """Tasks and blocks of one play, and the results of all that was run because of them."""
+        return self.play({"tasks": list(tasks)})
+
+    def play(self, play: Json, *, check: bool = False, kubeconfig: Path | None = None) -> list[Result]:
+        """The results of all tasks that were run, also of roles."""
         self._number += 1
         playbook = self._folder / f"play-{self._number}.yml"
         results = self._folder / f"results-{self._number}.jsonl"
-        playbook.write_text(yaml.safe_dump([{"hosts": "localhost", "gather_facts": False, **play, "tasks": tasks}]))
+        playbook.write_text(yaml.safe_dump([{"hosts": "localhost", "gather_facts": False, **play}]))
         results.touch()
         environment = {**self._settings(), "RESULTS_FILE": str(results)}
         if kubeconfig:
@@ -90,7 +100,7 @@ class Playbooks:
             result.began, result.ended = result.pop("began"), result.pop("ended")
             assert "Traceback" not in json.dumps(result), result
             result["output"] = output.read_text()
-        assert len(found) == len(tasks), output.read_text()
+        assert found, output.read_text()
         return found
 
     def _settings(self) -> dict[str, str]:

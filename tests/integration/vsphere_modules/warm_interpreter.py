@@ -8,17 +8,28 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 SERVER = Path(__file__).with_name("warm_python.py")
-LIBRARIES = ("ansible.module_utils.basic", "pyVmomi", "pyVim.connect")
+VSPHERE = ("ansible.module_utils.basic", "pyVmomi", "pyVim.connect")
+KUBERNETES = (
+    "ansible.module_utils.basic",
+    "kubernetes.client.api_client",
+    "kubernetes.client.rest",
+    "kubernetes.config",
+    "kubernetes.dynamic",
+    "ansible_collections.kubernetes.core.plugins.module_utils.ansiblemodule",
+    "ansible_collections.kubernetes.core.plugins.module_utils.k8s.runner",
+)
 START_SECONDS = 60
 
 
 @contextlib.contextmanager
-def started(collections: Path) -> Iterator[Path]:
-    """An interpreter that has imported the vSphere utilities of the collection below `collections`."""
+def started(
+    collections: Path, libraries: Sequence[str] = VSPHERE, without: Sequence[str] = ("harvester", "rancher")
+) -> Iterator[Path]:
+    """An interpreter that has imported these, and the collection's utilities but for those of some platforms."""
     # A socket's path has to be short.
     with tempfile.TemporaryDirectory(prefix="warm-") as name:
         address, interpreter = Path(name) / "socket", Path(name) / "python"
@@ -28,7 +39,7 @@ def started(collections: Path) -> Iterator[Path]:
             f"sys.exit(warm_python.request({str(address)!r}, sys.argv[1:]))\n"
         )
         interpreter.chmod(0o700)
-        command = [sys.executable, str(SERVER), "serve", str(address), *LIBRARIES, *_utilities(collections)]
+        command = [sys.executable, str(SERVER), "serve", str(address), *libraries, *_utilities(collections, without)]
         server = subprocess.Popen(command, env={**os.environ, "PYTHONPATH": str(collections)})
         try:
             deadline = time.monotonic() + START_SECONDS
@@ -42,8 +53,8 @@ def started(collections: Path) -> Iterator[Path]:
             server.wait()
 
 
-def _utilities(collections: Path) -> Iterator[str]:
+def _utilities(collections: Path, without: Sequence[str]) -> Iterator[str]:
     top = collections / "ansible_collections/vgpu/fleet/plugins/module_utils"
     for file in sorted(top.rglob("*.py")):
-        if file.name != "__init__.py" and file.relative_to(top).parts[0] not in ("harvester", "rancher"):
+        if file.name != "__init__.py" and file.relative_to(top).parts[0] not in without:
             yield ".".join(file.relative_to(collections).with_suffix("").parts)

@@ -1,0 +1,239 @@
+"""From nothing to a CUDA job that passed, by roles alone, through Rancher's address and with its token."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from typing import Any
+
+import pytest
+
+from tests.integration.api import NODES
+from tests.integration.modules.playbooks import Json, Playbooks, Result
+from tests.integration.ranchers import CLUSTERS, CONFIGS, FOUR_Q, Cluster, Rancher
+
+CREDENTIALS = "/api/v1/namespaces/cattle-global-data/secrets"
+PROVIDER = "/api/v1/namespaces/fleet-default/secrets/harvesterconfig-demo"
+OPERATOR, LICENCE = "/api/v1/namespaces/gpu-operator", "/api/v1/namespaces/gpu-operator/secrets/licensing-config"
+JOBS, PODS = "/apis/batch/v1/namespaces/default/jobs", "/api/v1/namespaces/default/pods"
+CHARTS = "/apis/helm.cattle.io/v1/namespaces/kube-system/helmcharts"
+POLICIES = "/apis/nvidia.com/v1/clusterpolicies"
+PASSWORD, LICENCE_TOKEN = "hunter2-in-user-data", "token-of-the-licence-server"
+ROLES = ("rancher_gpu_cluster", "gpu_operator", "gpu_smoke_test")
+
+pytestmark = pytest.mark.skipif(
+    importlib.util.find_spec("ansible_collections.kubernetes") is None, reason="kubernetes.core is not installed"
+)
+
+
+def named(role: str, **variables: Any) -> Json:
+    return {f"{role}_{name}": value for name, value in variables.items()}
+
+
+def cluster(rancher: Rancher, **changes: Any) -> Json:
+    given = {
+        "ca_cert": rancher.env["LAB_RANCHER_CA_FILE"],
+        "name": "demo",
+        "harvester": rancher.env["LAB_RANCHER_HARVESTER_ID"],
+        "kubernetes_version": "v1.34.1+rke2r1",
+        "pool_defaults": {
+            "image": "default/image-ubuntu",
+            "networks": ["default/vlan1"],
+            "ssh_user": "ubuntu",
+            "user_data": f"#cloud-config\npassword: {PASSWORD}\n",
+        },
+        "pools": [
+            {"name": "control", "quantity": 1, "roles": ["etcd", "control_plane", "worker"]},
+            {
+                "name": "gpu",
+                "quantity": 2,
+                "vgpus": [{"profile": "A2-4Q"}],
+                "labels": {"accelerator": "vgpu"},
+                "taints": [{"key": "nvidia.com/gpu", "value": "present", "effect": "NoSchedule"}],
+            },
+        ],
+        "wait_timeout": 300,
+        **changes,
+    }
+    return named("rancher_gpu_cluster", **given)
+
+
+TOKEN = "{{ lookup('ansible.builtin.env', 'RANCHER_TOKEN_KEY') }}"
+CONNECTION = "{{ rancher_gpu_cluster_result.connection | combine({'api_key': rancher_token}) }}"
+
+
+def operator(connection: Any = CONNECTION, **changes: Any) -> Json:
+    given = {
+        "connection": connection,
+        "driver_repository": "registry.example/nvidia",
+        "driver_version": "570.172.08",
+        "licence_token": LICENCE_TOKEN,
+        "wait_timeout": 300,
+        **changes,
+    }
+    return named("gpu_operator", **given)
+
+
+def whole(rancher: Rancher) -> list[Json]:
+    given = (
+        cluster(rancher),
+        operator(gpus="{{ rancher_gpu_cluster_result.gpus }}"),
+        named("gpu_smoke_test", connection=CONNECTION, wait_timeout=300),
+    )
+    return [{"role": f"vgpu.fleet.{role}", "vars": variables} for role, variables in zip(ROLES, given, strict=True)]
+
+
+def play(roles: list[Json]) -> Json:
+    return {"vars": {"rancher_token": TOKEN}, "roles": roles}
+
+
+def trying(role: str, variables: Json) -> Json:
+    """The role, whose failure is looked at and does not end the play."""
+    told = {"ansible.builtin.debug": {"msg": "it failed, as it should"}}
+    call = {"ansible.builtin.include_role": {"name": f"vgpu.fleet.{role}"}, "vars": variables}
+    return {"block": [call], "rescue": [told]}
+
+
+def failures(results: list[Result]) -> list[str]:
+    """What failed, of a loop the items that did."""
+    failed = [item for one in results if one.failed for item in one.get("results") or [one]]
+    return [str(one.get("msg", "")) for one in failed if one.get("failed")]
+
+
+def fact(results: list[Result], name: str) -> Any:
+    (found,) = [one["ansible_facts"][name] for one in results if name in (one.get("ansible_facts") or {})]
+    return found
+
+
+def connection(rancher: Rancher) -> Json:
+    identity = rancher.local.read(f"{CLUSTERS}/demo")["status"]["clusterName"]
+    return {
+        "host": f"{rancher.env['RANCHER_URL']}/k8s/clusters/{identity}",
+        "api_key": rancher.env["RANCHER_TOKEN_KEY"],
+        "ca_cert": rancher.env["LAB_RANCHER_CA_FILE"],
+    }
+
+
+def everything(rancher: Rancher, guest: Cluster) -> list[Any]:
+    """The state of all that the roles write: its generation where somebody else writes the status."""
+    kept = [*rancher.local.items(CONFIGS), rancher.local.read(f"{CREDENTIALS}/cc-demo"), rancher.local.read(PROVIDER)]
+    kept += [guest.read(OPERATOR), guest.read(LICENCE)]
+    counted = [rancher.local.read(f"{CLUSTERS}/demo"), guest.read(f"{CHARTS}/gpu-operator")]
+    return [one["metadata"]["resourceVersion"] for one in kept] + [one["metadata"]["generation"] for one in counted]
+
+
+def from_nothing(rancher: Rancher, plays: Playbooks) -> Cluster:
+    rancher.mark()
+    predicted = plays.play(play(whole(rancher)[:1]), check=True)
+    assert not failures(predicted), predicted[-1]["output"]
+    assert rancher.writes() == []
+    made = plays.play(play(whole(rancher)))
+    output = made[-1]["output"]
+    assert not failures(made), output
+    for secret in (rancher.env["RANCHER_TOKEN_KEY"], PASSWORD, LICENCE_TOKEN):
+        assert secret not in output
+        assert secret not in json.dumps([{**one, "output": ""} for one in made])
+    tested = fact(made, "gpu_smoke_test_result")
+    assert [one["node"] for one in tested] == rancher.running("gpu")
+    assert all(one["passed"] and "Test PASSED" in one["log"] and one["seconds"] >= 0 for one in tested)
+    assert fact(made, "gpu_operator_result") == {"gpus": dict.fromkeys(rancher.running("gpu"), 1)}
+
+    guest = rancher.guest("demo")
+    assert len(guest.items(NODES)) == 3
+    assert guest.items(JOBS) == []
+    assert guest.read(OPERATOR)["metadata"]["labels"]["pod-security.kubernetes.io/enforce"] == "privileged"
+    assert set(guest.read(LICENCE)["data"]) == {"client_configuration_token.tok", "gridd.conf"}
+    spec = rancher.local.read(f"{CLUSTERS}/demo")["spec"]
+    assert spec["cloudCredentialSecretName"] == "cattle-global-data:cc-demo"
+    provider = spec["rkeConfig"]["machineSelectorConfig"][0]["config"]
+    assert provider == {
+        "cloud-provider-name": "harvester",
+        "cloud-provider-config": "secret://fleet-default:harvesterconfig-demo",
+    }
+    assert rancher.local.read(PROVIDER)["metadata"]["annotations"]["v2prov-secret-authorized-for-cluster"] == "demo"
+    assert FOUR_Q in rancher.local.read(f"{CONFIGS}/nc-demo-gpu")["vgpuInfo"]
+
+    rancher.mark()
+    before = everything(rancher, guest)
+    for roles, check in ((whole(rancher), False), (whole(rancher)[:1], True)):
+        again = plays.play(play(roles), check=check)
+        assert not any(one.changed or one.failed for one in again), again[-1]["output"]
+    assert everything(rancher, guest) == before
+    # kubernetes.core asks for what is there already, which changes nothing.
+    assert set(rancher.writes()) <= {"patch clusters"}
+    return guest
+
+
+def test_from_nothing_to_test_passed_and_what_is_told_when_something_is_missing(
+    rancher: Rancher, plays: Playbooks
+) -> None:
+    guest = from_nothing(rancher, plays)
+    (plain,), there = rancher.running("control"), connection(rancher)
+    many = {**cluster(rancher)["rancher_gpu_cluster_pools"][1], "quantity": 5}
+    other = {**many, "name": "other", "quantity": 2}
+    more = {**many, "name": "more", "quantity": 1}
+    before = everything(rancher, guest)
+    told = failures(
+        plays.run_all(
+            trying("gpu_smoke_test", named("gpu_smoke_test", connection=there, nodes=[plain])),
+            trying("gpu_smoke_test", named("gpu_smoke_test", connection=there, nodes=["nobody"])),
+            trying("gpu_operator", operator(there, driver_repository="")),
+            trying("gpu_operator", operator(there, driver_repository="nvcr.io/nvidia")),
+            trying("gpu_operator", operator(there, licence_token="", licence_secret="none")),
+            trying("rancher_gpu_cluster", cluster(rancher, pools=[many])),
+            trying("rancher_gpu_cluster", cluster(rancher, pools=[other, more])),
+            trying("rancher_gpu_cluster", cluster(rancher, kubernetes_version="")),
+        )
+    )
+    assert len(told) == 8, told
+    assert f"Node {plain} did not pass: it offers no nvidia.com/gpu" in told[0]
+    assert "no CUDA-capable device" in told[0]
+    assert "There is no node nobody" in told[1]
+    assert "gpu_operator_driver_repository" in told[2]
+    assert told[2] == told[3]
+    assert "gpu-operator/none" in told[4]
+    assert "does not fit" in told[5]
+    # Either of them fits alone.
+    assert "more" in told[6]
+    assert "rancher_gpu_cluster_kubernetes_version" in told[7]
+    assert everything(rancher, guest) == before
+
+    waiting_in_vain(rancher, plays, guest, there)
+    gone = plays.play(
+        {"roles": [{"role": "vgpu.fleet.rancher_gpu_cluster", "vars": cluster(rancher, state="absent", pools=[])}]}
+    )
+    assert not failures(gone), gone[-1]["output"]
+    assert not rancher.vms()
+    assert rancher.local.items(CONFIGS) == []
+    assert rancher.local.find(f"{CREDENTIALS}/cc-demo") is rancher.local.find(PROVIDER) is None
+
+
+def waiting_in_vain(rancher: Rancher, plays: Playbooks, guest: Cluster, there: Json) -> None:
+    """A driver that is not in the image, and more machines than vGPUs, neither of which can end by itself."""
+    unwanted = operator(there, driver_in_image=True)
+
+    def not_ready() -> bool:
+        (policy,) = guest.items(POLICIES)
+        return policy["status"]["state"] == "notReady"
+
+    with rancher.real_time():
+        rancher.change_pool("demo", "gpu", quantity=5)
+        vm = rancher.short_of_vgpus("gpu")
+        short = trying("rancher_gpu_cluster", cluster(rancher, pools=[{"name": "gpu"}], wait_timeout=1))
+        (machines,) = failures(plays.run_all(short, trying("gpu_operator", {**unwanted, "gpu_operator_wait": False})))
+        rancher.until(not_ready)
+        driver = failures(plays.run_all(trying("gpu_operator", {**unwanted, "gpu_operator_wait_timeout": 1})))[-1]
+    assert f"VM default/{vm} cannot start" in machines
+    assert f"Insufficient {FOUR_Q}" in machines
+    assert "none is loaded on the node" in driver
+
+
+def test_from_nothing_to_test_passed_up_to_1_7(rancher_mdev: Rancher, plays: Playbooks) -> None:
+    rancher, guest = rancher_mdev, from_nothing(rancher_mdev, plays)
+    without = trying("gpu_operator", operator(connection(rancher), state="absent"))
+    gone = plays.run_all(without, without)
+    assert not failures(gone), gone[-1]["output"]
+    assert [one.changed for one in gone].count(True) == 2
+    assert guest.items(CHARTS) == []
+    assert guest.find(LICENCE) is None
+    rancher.until(lambda: all("nvidia.com/gpu" not in node["status"]["allocatable"] for node in guest.items(NODES)))
