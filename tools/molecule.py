@@ -3,7 +3,7 @@
 A scenario's molecule.yml says in `ansible.env` what it begins with: LAB_SCENARIO names the lab's scenario, LAB_VERSIONS
 the Harvester versions to run on, LAB_WITH what the lab has besides. Without versions it is about vSphere; with
 LAB_PLATFORMS it is about both. There is a lab for vSphere, and one for each era of Harvester and what it has besides.
-Two of them work side by side, and at the end come the scenarios that need two.
+Some of them work side by side, and at the end come the scenarios that need two.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ CHECKOUT = Path(__file__).resolve().parent.parent
 SCENARIOS = CHECKOUT / "extensions/molecule"
 BUILD = CHECKOUT / "build/molecule"
 SPEED = 50.0
-LABS_AT_A_TIME = 2
+# On two cores a scenario waits for its lab half of the time.
+LABS_AT_A_TIME = 3
 COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 ACTION = re.compile(r" (\w+): Executing$")
 STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
