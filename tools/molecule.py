@@ -117,7 +117,7 @@ def begin(lab: RunDir, run: Run) -> None:
 
 def molecule(run: Run, environment: Mapping[str, str]) -> str:
     """What went wrong, or nothing."""
-    memory = BUILD / f"{run.scenario}.tmp"
+    memory = run.log.with_suffix(".tmp")
     shutil.rmtree(memory, ignore_errors=True)
     with run.log.open("w") as log:
         code = in_a_group(

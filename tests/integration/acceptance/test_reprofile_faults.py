@@ -1,0 +1,78 @@
+"""Another layout on GPUs that VMs use, and the way back when a step fails."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.integration.labs import Lab
+from tests.integration.playbooks.reprofiling import (
+    BEFORE,
+    CHANGE,
+    GPU,
+    HELD_UP,
+    RESOURCE,
+    VMIS,
+    changed,
+    in_use,
+    layout,
+    refusing,
+    runs_with,
+    trainer,
+)
+from tests.integration.playbooks.runs import Runs
+
+
+@pytest.fixture
+def used(lab: Lab) -> Lab:
+    return lab.begin(arranged=in_use)
+
+
+# The steps of the role in order, and what keeps each of them from being done. What puts things back is let through.
+HALTED = "object.spec.runStrategy == 'Halted'"
+DEVICES = "spec.template.spec.domain.devices"
+PUT_IN = (
+    f"(has(object.{DEVICES}.hostDevices) && object.{DEVICES}.hostDevices.exists(one, one.deviceName.endsWith('8Q')))"
+)
+FAULTS = {
+    "The VMs are stopped": ("virtualmachines", HALTED),
+    "They refer to no vGPU": (
+        "virtualmachines",
+        f"!has(object.{DEVICES}.hostDevices) && has(oldObject.{DEVICES}.hostDevices)",
+    ),
+    "The profiles are changed": ("vgpudevices", "object.spec.vGPUTypeName == 'NVIDIA A2-8Q'"),
+    "The VMs have their vGPUs": ("virtualmachines", PUT_IN),
+    "Those that ran run again": ("virtualmachines", f"{PUT_IN} && !({HALTED})"),
+}
+
+
+def test_a_fault_in_any_phase_is_told_and_everything_is_as_before(used: Lab, runs: Runs) -> None:
+    for step, (resource, refused) in FAULTS.items():
+        with refusing(used, resource, refused):
+            failed = changed(runs, CHANGE)
+        assert failed.status == "failed"
+        assert f"{GPU} could not get its layout. {step}: " in failed.failure, failed.shown
+        assert "The GPU and its VMs are as they were before." in failed.failure, failed.failure
+        assert layout(used) == BEFORE, step
+        assert used.until(lambda: runs_with(used) == [RESOURCE], real=True), step
+        assert trainer(used)["spec"]["runStrategy"] == "Always", step
+
+
+def test_a_vm_that_does_not_end_keeps_its_vgpu_and_is_told(used: Lab, runs: Runs) -> None:
+    instance = f"{VMIS}/trainer"
+    used.write(instance, {"metadata": {"finalizers": [*used.read(instance)["metadata"]["finalizers"], HELD_UP]}})
+    failed = changed(runs, {**CHANGE, "vgpu_reprofile_wait_timeout": 3})
+    assert f"{GPU} could not get its layout. They have ended: " in failed.failure
+    assert "Not put back: trainer: " in failed.failure
+    assert layout(used) == BEFORE
+    left = [name for name in used.read(instance)["metadata"]["finalizers"] if name != HELD_UP]
+    used.write(instance, {"metadata": {"finalizers": left}})
+    # It was told to run again, and does as soon as it can.
+    assert used.until(lambda: runs_with(used) == [RESOURCE], real=True)
+
+
+def test_what_cannot_be_put_back_is_told(used: Lab, runs: Runs) -> None:
+    with refusing(used, "vgpudevices", "object.spec.enabled"):
+        failed = changed(runs, CHANGE)
+    assert f"{GPU} could not get its layout. The profiles are changed: " in failed.failure
+    assert f"Not put back: the profiles of {GPU}: " in failed.failure
+    assert "; trainer: " in failed.failure

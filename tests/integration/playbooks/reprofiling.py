@@ -1,0 +1,121 @@
+"""A GPU in use that is to have another layout, and an API server that refuses some of what it takes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from tests.integration.api import VGPUS
+from tests.integration.labs import Lab
+from tests.integration.playbooks.runs import Run, Runs
+
+GPU = "gpu-a-000008000"
+NAMES = [f"gpu-a-00000800{function}" for function in "4567"]
+RESOURCE = "nvidia.com/NVIDIA_A2-4Q"
+# The trainer has one A2-4Q of gpu-a, and gets an A2-8Q.
+CHANGE: dict[str, Any] = {
+    "vgpu_reprofile_nodes": ["gpu-a"],
+    "vgpu_reprofile_layout": [{"profile": "A2-8Q", "count": 2}],
+    "vgpu_reprofile_vms": [{"name": "trainer", "vgpus": [{"profile": "A2-8Q"}]}],
+    "vgpu_reprofile_wait_timeout": 60,
+}
+
+
+def in_use(lab: Lab) -> None:
+    """Two A2-4Q on gpu-a, of which a running VM has one."""
+    lab.enable_gpus(GPU)
+    lab.enable_vgpus(dict.fromkeys(NAMES[:2], "NVIDIA A2-4Q"))
+    spec = {
+        "domain": {
+            "devices": {"hostDevices": [{"name": "vgpu-0", "deviceName": RESOURCE}]},
+            "resources": {"requests": {"memory": "1Gi"}},
+        }
+    }
+    body = {
+        "apiVersion": "kubevirt.io/v1",
+        "kind": "VirtualMachine",
+        "metadata": {"name": "trainer", "namespace": "default", "labels": {"team": "ml"}},
+        "spec": {"runStrategy": "Always", "template": {"metadata": {"labels": {"team": "ml"}}, "spec": spec}},
+    }
+    lab.make("/apis/kubevirt.io/v1/namespaces/default/virtualmachines", body)
+    lab.until(lambda: runs_with(lab) == [RESOURCE] and noted(lab), real=True)
+
+
+def trainer(lab: Lab) -> dict[str, Any]:
+    return lab.read("/apis/kubevirt.io/v1/namespaces/default/virtualmachines/trainer")
+
+
+def noted(lab: Lab) -> bool:
+    return "harvesterhci.io/deviceAllocationDetails" in (trainer(lab)["metadata"].get("annotations") or {})
+
+
+def runs_with(lab: Lab) -> list[str]:
+    """The vGPUs of the VM if it runs."""
+    vm = trainer(lab)
+    if (vm.get("status") or {}).get("printableStatus") != "Running":
+        return []
+    devices = vm["spec"]["template"]["spec"]["domain"]["devices"]
+    return [device["deviceName"] for device in devices.get("hostDevices") or []]
+
+
+def layout(lab: Lab) -> dict[str, str]:
+    vgpus = lab.vgpus(GPU)
+    return {vgpu["metadata"]["name"]: vgpu["spec"]["vGPUTypeName"] for vgpu in vgpus if vgpu["spec"]["enabled"]}
+
+
+VMIS = "/apis/kubevirt.io/v1/namespaces/default/virtualmachineinstances"
+HELD_UP = "tests.example/held-up"
+POLICIES = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"
+BINDINGS = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings"
+PROBE = "tests.example/probe"
+WHERE = {
+    "virtualmachines": ("kubevirt.io", "/apis/kubevirt.io/v1/namespaces/default/virtualmachines/trainer"),
+    "vgpudevices": ("devices.harvesterhci.io", f"{VGPUS}/{NAMES[0]}"),
+}
+
+
+@contextmanager
+def refusing(lab: Lab, resource: str, updates: str) -> Iterator[None]:
+    """The API server refuses such updates by people. Controllers may go on."""
+    group, example = WHERE[resource]
+    name = "refusing"
+    rule = {"apiGroups": [group], "apiVersions": ["*"], "resources": [resource], "operations": ["UPDATE"]}
+    probed = f"has(object.metadata.annotations) && '{PROBE}' in object.metadata.annotations"
+    policy = {
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": "ValidatingAdmissionPolicy",
+        "metadata": {"name": name},
+        "spec": {
+            "matchConstraints": {"resourceRules": [rule]},
+            "matchConditions": [{"name": "people", "expression": "request.userInfo.username == 'lab:admin'"}],
+            "validations": [{"expression": f"!({one})", "message": "refused by a test"} for one in (updates, probed)],
+        },
+    }
+    binding = {
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": "ValidatingAdmissionPolicyBinding",
+        "metadata": {"name": name},
+        "spec": {"policyName": name, "validationActions": ["Deny"]},
+    }
+
+    def in_force() -> bool:
+        answer = lab.api.patch(example, {"metadata": {"annotations": {PROBE: ""}}}, dryRun="All")
+        return answer.status != 200
+
+    lab.make(POLICIES, policy)
+    lab.make(BINDINGS, binding)
+    lab.until(in_force, real=True)
+    try:
+        yield
+    finally:
+        lab.api.delete(f"{BINDINGS}/{name}")
+        lab.api.delete(f"{POLICIES}/{name}")
+        lab.until(lambda: not in_force(), real=True)
+
+
+BEFORE = dict.fromkeys(NAMES[:2], "NVIDIA A2-4Q")
+
+
+def changed(runs: Runs, variables: dict[str, Any], *, check: bool = False) -> Run:
+    return runs.playbook("reprofile", variables, check=check, options="--tags reprofile")
