@@ -164,8 +164,6 @@ class State:
         self.untouched[index] -= count
         total = self.opened.get(choice, 0) + count
         self.opened[choice] = total
-        if not total:
-            del self.opened[choice]
         self._resize(index)
         opening = self.kinds[index].openings[group]
         lanes = self.lanes[index]
@@ -192,16 +190,13 @@ class State:
             wanted = set(keys)
             return [number for number, row in rows if row.key in wanted]
 
-        for key, count in kind.must.items():
-            if count:
-                lanes.must[key] = transport.add_lane(needs([key]), compulsory=True)
+        for key in kind.must:
+            lanes.must[key] = transport.add_lane(needs([key]), compulsory=True)
         for key, count in kind.as_is.items():
             if count > kind.must.get(key, 0):
                 lanes.spare[key] = transport.add_lane(needs([key]))
         for group, opening in kind.openings.items():
-            lanes.kept_must[group] = {
-                key: transport.add_lane(needs([key]), compulsory=True) for key, count in opening.must.items() if count
-            }
+            lanes.kept_must[group] = {key: transport.add_lane(needs([key]), compulsory=True) for key in opening.must}
             lanes.kept[group] = {
                 key: transport.add_lane(needs([key]))
                 for key, count in opening.kept.items()
@@ -323,15 +318,15 @@ class Search:
             gains = self.choices(state, state.transport.competing_with(needs), banned)
             if self.cuts:
                 gains = _best_ways(gains)
-            for index, group in gains:
-                if self.kinds[index].sunk:
-                    missing -= gains[index, group] * state.untouched[index]
-            for (index, _group), gain in sorted(gains.items(), key=lambda item: -item[1]):
-                if missing <= 0 or self.kinds[index].sunk:
-                    continue
+            # What is touched anyway is free, so it comes first.
+            for (index, _group), gain in sorted(
+                gains.items(), key=lambda item: (not self.kinds[item[0][0]].sunk, -item[1])
+            ):
+                if missing <= 0:
+                    break
                 count = min(state.untouched[index], -(-missing // gain))
                 missing -= count * gain
-                total += count
+                total += 0 if self.kinds[index].sunk else count
             if missing > 0:
                 self.hopeless.add(self.rows[needs[0]].group)
                 possible = False

@@ -393,6 +393,45 @@ def test_exclusive_uses_the_gpus_that_it_has_to_touch_anyway() -> None:
     assert found.touched == ("n2:a",)
 
 
+def test_exclusive_uses_the_gpus_that_it_has_to_touch_anyway_wherever_they_are() -> None:
+    cordoned = fleet(gpu("n1:a"), gpu("n2:a", "8Q"), cordoned=["n2"])
+    assert plan(cordoned, [ask("4Q", 1)], EXCLUSIVE).touched == ("n2:a",)
+    astray = fleet(gpu("n1:a"), gpu("n2:a", "8Q~4Q"))
+    assert plan(astray, [ask("4Q", 1)], EXCLUSIVE).touched == ("n2:a",)
+    # Two that have to be touched are better than one that need not be.
+    small = fleet(gpu("n1:a", "8Q", vfs=2), gpu("n2:a", "8Q", vfs=2), gpu("n3:a"))
+    assert plan(small, [ask("4Q", 4)], EXCLUSIVE).touched == ("n1:a", "n2:a")
+    beside = fleet(gpu("n1:a", vfs=2), gpu("n2:a", vfs=2), gpu("n2:b", vfs=3), gpu("n3:a", "8Q", vfs=1))
+    assert plan(beside, [ask("4A", 3), ask("4A", 1, nodes=("n2",))], EXCLUSIVE).touched == ("n2:b", "n3:a")
+    many = fleet(*(gpu(f"n{number:02}:a") for number in range(90)), gpu("z:a", "8Q"), cordoned=["z"])
+    assert plan(many, [ask("4Q", 1)], EXCLUSIVE).touched == ("z:a",)
+    nothing_else = fleet(gpu("n1:a", "8Q"), gpu("n2:a", "8Q"))
+    assert after(nothing_else, ask("4Q", 5), policy=EXCLUSIVE) == {"n1:a": "4Q 4Q 4Q 4Q", "n2:a": "4Q"}
+
+
+def test_exclusive_takes_what_is_too_much_from_as_few_gpus_as_possible() -> None:
+    assert plan(fleet(gpu("n1:a", "4Q 4Q"), gpu("n2:a", "4Q")), [ask("4Q", 1)], EXCLUSIVE).touched == ("n1:a",)
+    assert plan(fleet(gpu("n1:a", "4Q 8Q~4Q"), gpu("n2:a", "4Q")), [ask("4Q", 1)], EXCLUSIVE).touched == ("n1:a",)
+
+
+def test_what_is_touched_in_any_case_leaves_no_doubt_on_a_large_fleet() -> None:
+    unasked = fleet(*(gpu(f"n{number}:a", "8Q") for number in range(100)))
+    assert plan(unasked, [ask("4Q", 150)], EXCLUSIVE).proven
+    empty = fleet(*(gpu(f"n{number:02}:a") for number in range(100)))
+    found = plan(empty, [ask("4Q", 1, "gpu", nodes=("n[0-4]?",)), ask("4C", 160)])
+    assert found.proven
+    assert len(found.touched) == 53
+
+
+def test_a_gpu_in_use_is_taken_before_an_empty_one_with_the_same_room() -> None:
+    assert plan(fleet(gpu("n1:a", vfs=3), gpu("n2:a", "4Q")), [ask("4Q", 4)]).touched == ("n2:a",)
+
+
+def test_a_profile_of_which_none_is_asked_for_limits_nobody() -> None:
+    record = fleet(replace(gpu("n1:a"), max_instances={"NVIDIA A2-4Q": 4, "NVIDIA A2-4C": 2}))
+    assert after(record, ask("4Q", 4), ask("4C", 0)) == {"n1:a": "4Q 4Q 4Q 4Q"}
+
+
 def test_what_nobody_asked_for_makes_room_before_what_is_asked_for() -> None:
     full = fleet(gpu("n1:a", "4Q 4Q 4A 4A"))
     assert after(full, ask("4Q", 3), policy=REPROFILE) == {"n1:a": "4A 4Q 4Q 4Q"}
@@ -423,6 +462,19 @@ def test_a_gpu_that_a_later_choice_made_superfluous_is_left_alone() -> None:
     record = fleet(off("n1:a", vfs=2), off("n2:a", vfs=2), off("n2:b", vfs=3))
     found = plan(record, [ask("4A", 2), ask("4A", 1, nodes=("n2",))], SRIOV)
     assert found.touched == ("n2:b",)
+
+
+def test_that_is_so_on_fleets_that_are_too_large_to_try_everything() -> None:
+    spare = [gpu(f"c{number:02}:a", vfs=2) for number in range(90)]
+    record = fleet(gpu("n1:a", vfs=1), gpu("n2:a", vfs=3), *spare, cordoned=[one.node for one in spare])
+    found = plan(record, [ask("4Q", 1, nodes=("n1", "n2")), ask("4Q", 2, nodes=("n2", "c*"))])
+    assert (found.touched, found.proven) == (("n2:a",), True)
+
+
+def test_a_gpu_that_alone_can_meet_a_demand_is_never_superfluous() -> None:
+    record = fleet(*(gpu(name) for name in ("n1:a", "n1:b", "n2:a", "n2:b", "n3:a")))
+    anywhere = [ask("4C", 1, nodes=("n1",)), ask("4C", 1, nodes=("n2",)), ask("4C", 1)]
+    assert "4Q" in after(record, ask("4Q", 1, gpus=("n3:a",)), *anywhere)["n3:a"]
 
 
 def test_of_gpus_that_suffice_the_one_with_the_least_to_spare_is_taken() -> None:

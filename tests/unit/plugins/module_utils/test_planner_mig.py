@@ -56,6 +56,7 @@ def test_instances_that_are_there_are_used_and_nothing_is_cut() -> None:
     steps = done(fleet(h100(_3_40C=2)), ask("3-40C", 2))
     assert len(steps) == 2
     assert all(step.startswith("enable") for step in steps)
+    assert len(done(fleet(h100(_3_40C=1, _1_10C=2)), ask("3-40C", 1), ask("1-10C", 2), policy=Policy())) == 3
 
 
 def test_a_gpu_without_vgpus_gets_more_instances_beside_those_it_has() -> None:
@@ -131,6 +132,16 @@ def test_different_profiles_share_a_gpu_if_some_cut_has_both_and_take_two_if_not
     record = fleet(h100("n1:a"), h100("n2:a"))
     assert plan(record, [ask("4-40C", 1), ask("3-40C", 1)], CUT).touched == ("n1:a",)
     assert plan(record, [ask("4-40C", 1), ask("3-40C", 2)], CUT).touched == ("n1:a", "n2:a")
+
+
+def test_no_more_vgpus_are_planned_than_there_are_virtual_functions() -> None:
+    def with_functions(one: Gpu, count: int) -> Fleet:
+        return fleet(replace(one, slots=one.slots[:count]))
+
+    both = [ask("3-40C", 1), ask("1-10C", 2)]
+    for one in (h100(_3_40C=1, _1_10C=2), h100()):
+        assert len(plan(with_functions(one, 3), both, CUT).outcome().gpus[0].slots) == 3
+        refusal(with_functions(one, 2), *both)
 
 
 def test_a_thousand_gpus_are_cut_with_little_effort() -> None:
