@@ -24,6 +24,11 @@ MERGE_PATCH = "application/merge-patch+json"
 CONNECTIONS = 8
 RETRIES = 5
 DENIAL = "denied the request"
+# Says of itself that it was not carried out, so that anything may be sent again.
+NOT_DONE = (429, 503)
+# The server or a proxy before it is in trouble, perhaps for a moment only. Writes are not sent again: whether they
+# were carried out is unknown, and a webhook's refusal is a 500 as well (facts, section 4).
+IN_TROUBLE = (500, 502, 504)
 
 
 class ApiError(FleetError):
@@ -64,12 +69,17 @@ class Unauthorized(ApiError):
     code = "unauthorized"
 
 
+class ConnectionBroken(BadConnection):
+    """Someone was there, and the connection ended before the answer."""
+
+
 class ApiServer:
     def __init__(self, access: Access) -> None:
         import urllib3
 
         self._access = access
         self._transport_errors = urllib3.exceptions.HTTPError
+        self._breaks = urllib3.exceptions.ProtocolError
         self._turns = threading.BoundedSemaphore(CONNECTIONS)
         self._reached = False
         settings: dict[str, Any] = {
@@ -179,17 +189,18 @@ class ApiServer:
                     answer = self._send(
                         method, path, query, body, content_type, accept=accept, stream=False, timeout=60
                     )
-            except BadConnection:
+            except BadConnection as error:
                 # Once it has answered, it may be restarting.
-                if not self._reached or not repeatable or attempt == RETRIES:
+                there = self._reached or isinstance(error, ConnectionBroken)
+                if not there or not repeatable or attempt == RETRIES:
                     raise
                 time.sleep(_backoff(attempt))
                 continue
             self._reached = True
             if answer.status < 400:
                 return answer
-            # Only what says of itself that it was not carried out is sent again.
-            if answer.status in (429, 503) and attempt < RETRIES:
+            again = (*NOT_DONE, *IN_TROUBLE) if method == "GET" else NOT_DONE
+            if answer.status in again and attempt < RETRIES:
                 time.sleep(_pause(answer, attempt))
                 continue
             raise _error(answer.status, answer.data, _verb(method, path), path)
@@ -223,7 +234,8 @@ class ApiServer:
                 timeout=timeout,
             )
         except self._transport_errors as error:
-            raise BadConnection(
+            kind = ConnectionBroken if isinstance(error, self._breaks) else BadConnection
+            raise kind(
                 f"The API server at {self._base} cannot be reached: {_cause(error)}.",
                 hint="Check host, proxy and certificates.",
             ) from error

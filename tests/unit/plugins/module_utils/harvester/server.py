@@ -1,4 +1,4 @@
-"""A small HTTP server that answers as a test tells it to, and remembers what it was asked."""
+"""A small HTTP server that answers as a test tells it to, or hangs up, and remembers what it was asked."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Asked(NamedTuple):
 
 
 class Server:
-    def __init__(self, answer: Callable[[Asked], tuple[int, Any]]) -> None:
+    def __init__(self, answer: Callable[[Asked], tuple[int, Any] | None]) -> None:
         self.asked: list[Asked] = []
         server = self
 
@@ -29,7 +29,11 @@ class Server:
                 body = json.loads(self.rfile.read(length)) if length else None
                 asked = Asked(self.command, self.path, self.headers, body)
                 server.asked.append(asked)
-                status, content = answer(asked)
+                told = answer(asked)
+                if told is None:
+                    self.close_connection = True
+                    return
+                status, content = told
                 self.send_response(status)
                 if isinstance(content, list):
                     self._stream(content)

@@ -44,7 +44,6 @@ def test_a_denial_arrives_as_500_and_is_never_sent_again(serve):
         (403, {"message": 'nodes is forbidden: User "u" cannot list resource "nodes"'}, module.Forbidden),
         (404, {"message": "not found"}, module.NotFound),
         (409, {"message": "the object has been modified"}, module.Conflict),
-        (500, {"message": "etcd is unhappy"}, module.ApiError),
         (422, {"message": "wrong type"}, module.ApiError),
     ],
 )
@@ -64,6 +63,34 @@ def test_a_busy_server_is_asked_again(serve, monkeypatch):
     server, api = serve(lambda _asked: answers.pop(0))
     assert api.get("/x") == {"fine": True}
     assert len(server.asked) == 3
+
+
+@pytest.mark.parametrize("status", [500, 502, 504])
+def test_a_server_in_trouble_is_read_again_and_not_written_to_again(serve, monkeypatch, status):
+    monkeypatch.setattr(module.time, "sleep", lambda _seconds: None)
+    answers = [(status, {"message": "etcd is unhappy"}), (200, {"fine": True})]
+    server, api = serve(lambda asked: answers.pop(0) if asked.method == "GET" else (status, {}))
+    assert api.get("/x") == {"fine": True}
+    assert len(server.asked) == 2
+    with pytest.raises(module.ApiError):
+        api.patch("/x", {})
+    assert len(server.asked) == 3
+
+
+def test_trouble_that_lasts_is_an_error_in_the_end(serve, monkeypatch):
+    monkeypatch.setattr(module.time, "sleep", lambda _seconds: None)
+    server, api = serve(answering(500, {"message": "etcd is unhappy"}))
+    with pytest.raises(module.ApiError, match="etcd is unhappy"):
+        api.get("/x")
+    assert len(server.asked) == 1 + module.RETRIES
+
+
+def test_a_connection_that_breaks_is_opened_again_even_the_first_one(serve, monkeypatch):
+    monkeypatch.setattr(module.time, "sleep", lambda _seconds: None)
+    answers = [None, (200, {"fine": True})]
+    server, api = serve(lambda _asked: answers.pop(0))
+    assert api.get("/x") == {"fine": True}
+    assert len(server.asked) == 2
 
 
 def test_a_server_that_is_not_there_is_an_error_at_once(serve):
