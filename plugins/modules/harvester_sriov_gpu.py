@@ -19,12 +19,13 @@ options:
   gpus:
     description:
       - Names of the GPUs, as Harvester lists them under SR-IOV GPU devices, or shell patterns.
-      - With O(nodes) as well, a GPU has to match both.
+      - At least one of O(gpus) and O(nodes) is needed. With both, a GPU has to match both.
+      - A name or pattern that matches nothing is an error, which lists what there is.
     type: list
     elements: str
   nodes:
     description:
-      - Names of nodes, or shell patterns, whose GPUs are meant.
+      - Names of nodes, or shell patterns, whose GPUs are meant. V(*) is all nodes.
     type: list
     elements: str
   state:

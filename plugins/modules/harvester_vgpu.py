@@ -22,6 +22,7 @@ options:
   layout:
     description:
       - How many vGPUs of which profiles there should be. All entries are planned together.
+      - Exactly one of O(layout), O(devices), O(count) and O(name) is needed.
       - Entries for the same profile add up; each vGPU serves one of them.
       - A configuration file of NVIDIA's vGPU Device Manager can be used through the filter
         P(vgpu.fleet.vgpu_device_manager#filter).
@@ -114,6 +115,7 @@ options:
     description:
       - Whether enabled vGPUs that were not asked for are disabled. It concerns the selected GPUs, or those of the
         devices named. If a VM refers to one of them, the task fails.
+      - With O(count=0) as well, no vGPUs are left in the selection.
     type: bool
     default: false
   reprofile:

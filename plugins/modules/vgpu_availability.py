@@ -437,7 +437,7 @@ helps:
   sample: []
 """
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.vgpu.fleet.plugins.module_utils.availability import Availability, select_nodes
@@ -450,9 +450,10 @@ from ansible_collections.vgpu.fleet.plugins.module_utils.platform_options import
     connection_spec,
 )
 from ansible_collections.vgpu.fleet.plugins.module_utils.reporting import reporting_errors
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere import availability as vsphere, snapshot
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.options import hosts_spec
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.session import Session
+
+if TYPE_CHECKING:
+    from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere import availability as vsphere
 
 
 def argument_spec() -> dict[str, dict[str, object]]:
@@ -489,6 +490,10 @@ def ask_harvester(module: AnsibleModule, params: dict[str, Any]) -> tuple[Questi
 
 
 def ask_vsphere(_module: AnsibleModule, params: dict[str, Any]) -> tuple[vsphere.Question, dict[str, Any]]:
+    # Only here: whoever asks Harvester need not wait for it.
+    from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere import availability as vsphere, snapshot
+    from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.session import Session
+
     hosts = [*(params["esxi_hosts"] or []), *params["nodes"]]
     with Session.open(params) as session:
         found = snapshot.read(session, cluster=params["cluster"], esxi_hosts=hosts)
