@@ -53,11 +53,6 @@ class Opening:
     def gain(self) -> int:
         return sum(count for _keys, count in self.lanes)
 
-    @cached_property
-    def uniform(self) -> bool:
-        """Whether all lanes take the same profiles."""
-        return len({keys for keys, _count in self.lanes}) == 1
-
     def places(self, wanted: Container[Key]) -> int:
         """How many new vGPUs of these profiles it could take."""
         return sum(count for keys, count in self.lanes if any(key in wanted for key in keys))
@@ -267,9 +262,10 @@ class Search:
             # What can be placed is placed even so, the hopeless last: reasons are told against that.
             self.dive(self.start.copy(), contended_last=True)
             return Outcome(self.closest.opened, self.closest, fits=False, proven=True)
-        for contended_last in (False, True):
+        # Where GPUs can be cut in several ways it may also be better to look at all that a cut would serve.
+        for contended_last, whole in ((False, False), (True, False), *([(False, True)] if self.cuts else [])):
             state = self.start.copy()
-            if self.dive(state, contended_last=contended_last):
+            if self.dive(state, contended_last=contended_last, whole=whole):
                 self.keep(self.trimmed(state, least))
             if self.best and self.best.cost <= least:
                 return Outcome(self.best.opened, self.best, fits=True, proven=True)
@@ -302,8 +298,7 @@ class Search:
             for choice in self.openable[need]:
                 index, group = choice
                 if choice not in found and state.untouched[index] and choice not in banned:
-                    opening = self.kinds[index].openings[group]
-                    found[choice] = opening.gain if opening.uniform else opening.places(wanted)
+                    found[choice] = self.kinds[index].openings[group].places(wanted)
         return found
 
     def least_cost(self, state: State, banned: frozenset[Choice]) -> int | None:
@@ -381,7 +376,7 @@ class Search:
         # Tuples of different length never meet: those that suffice are told apart by an earlier field.
         return sorted(gains.items(), key=merit)
 
-    def dive(self, state: State, *, contended_last: bool) -> bool:
+    def dive(self, state: State, *, contended_last: bool, whole: bool = False) -> bool:
         """Open what seems best until everything is placed. Quick, and not always right."""
         transport = state.transport
         while not state.done:
@@ -398,6 +393,8 @@ class Search:
                 gains = self.choices(state, transport.competing_with([need]), frozenset())
             if not gains:
                 break
+            if whole:
+                gains = {choice: self.kinds[choice[0]].openings[choice[1]].gain for choice in gains}
             missing = transport.missing[need]
             for choice, gain in self.ranked(gains, missing, state, contended_last=contended_last):
                 # As many as are filled for certain; which one suffices for the rest is looked at afresh.

@@ -155,6 +155,14 @@ def test_a_thousand_gpus_are_cut_with_little_effort() -> None:
     assert calls(lambda: plan(record, every, CUT)) < 1_000_000
 
 
+def test_few_gpus_are_cut_on_a_fleet_that_is_too_large_to_try_everything() -> None:
+    record = fleet(*(h100(f"n{number:03}:a") for number in range(100)))
+    # Ten with one large and four small ones, ten with two large ones.
+    assert len(plan(record, [ask("3-40C", 30), ask("1-10C", 40)], CUT).touched) == 20
+    found = plan(record, [ask("2-20C", 19), ask("1-20C", 36)], CUT)
+    assert (len(found.touched), found.proven) == (14, True)
+
+
 def creatable(record: Fleet, *, sriov: bool = False) -> dict[str, int]:
     found = Availability(record, select_nodes(record, []), sriov=sriov)
     return {name.split("H100-")[1]: count.creatable for name, count in found.totals.items() if count.creatable}
