@@ -17,9 +17,20 @@ VMS = "/apis/kubevirt.io/v1/namespaces/default/virtualmachines"
 NOTE = "harvesterhci.io/deviceAllocationDetails"
 
 
-def arranged(how: Arrangement | None = None, *, scenario: str = "default") -> pytest.MarkDecorator:
-    """What a test's lab begins with. Tests that follow each other and change nothing share it."""
-    return pytest.mark.arranged.with_args(how, scenario)
+def arranged(how: Arrangement | None = None, *, scenario: str = "default", stays: bool = False) -> pytest.MarkDecorator:
+    """What a test's lab begins with. A test after which it `stays` as it was, VMs apart, leaves it to the next."""
+    return pytest.mark.arranged.with_args(how, scenario, stays)
+
+
+def beginning(test: pytest.Item) -> tuple[Arrangement | None, str, bool]:
+    """What a test is marked with: how, scenario, and whether it stays."""
+    marker = test.get_closest_marker("arranged")
+    return marker.args if marker else (None, "default", False)
+
+
+def begin(lab: Lab, version: str, request: pytest.FixtureRequest) -> Lab:
+    how, scenario, _stays = beginning(request.node)
+    return lab.begin(version=version, arranged=how, scenario=scenario)
 
 
 def gpus_on(lab: Lab) -> None:

@@ -9,9 +9,12 @@ import pytest
 
 from lab import up
 from tests.integration.labs import Lab
+from tests.integration.modules.beginnings import begin, beginning
+from tests.integration.modules.moments import SPEED
 from tests.integration.modules.playbooks import Playbooks
+from tests.integration.modules.warm_python import WarmPython
 
-SPEED = 50.0
+HERE = Path(__file__).parent
 VERSIONS = {"mdev": "1.7", "vfio": "1.8"}
 
 
@@ -39,33 +42,56 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "arranged(how, scenario): what a test's lab begins with")
+    config.addinivalue_line("markers", "arranged(how, scenario, stays): what a test's lab begins with")
 
 
-def _begin(lab: Lab, version: str, request: pytest.FixtureRequest) -> Lab:
-    marker = request.node.get_closest_marker("arranged")
-    how, scenario = marker.args if marker else (None, "default")
-    return lab.begin(version=version, arranged=how, scenario=scenario)
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests with the same beginning follow each other, those that leave it as it was first: starting over takes time.
+
+    Every test gets its beginning in any order; this one is only the quickest.
+    """
+    places = [place for place, item in enumerate(items) if item.path.parent == HERE]
+    for place, item in zip(places, sorted((items[place] for place in places), key=_order), strict=True):
+        items[place] = item
+
+
+def _order(item: pytest.Item) -> tuple[str, ...]:
+    fixtures = getattr(item, "fixturenames", ())
+    params = item.callspec.params if hasattr(item, "callspec") else {}
+    era = params.get("era") or next((name[4:] for name in fixtures if name[4:] in VERSIONS), "")
+    version = params.get("mig_version") or VERSIONS.get(era, "")
+    how, scenario, stays = beginning(item)
+    arrangement = how.__qualname__ if how else ""
+    return ("b" if "vm_lab" in fixtures else "a", version, scenario, arrangement, "" if stays else "changed")
 
 
 @pytest.fixture
 def lab(running: Lab, era: str, request: pytest.FixtureRequest) -> Lab:
     """Two nodes with one A2 each, nothing enabled, unless the test is `arranged`; it runs once per era."""
-    return _begin(running, VERSIONS[era], request)
+    return begin(running, VERSIONS[era], request)
 
 
 @pytest.fixture
 def lab_vfio(running: Lab, request: pytest.FixtureRequest) -> Lab:
     """The same, only from 1.8 on."""
-    return _begin(running, "1.8", request)
+    return begin(running, "1.8", request)
 
 
 @pytest.fixture
 def lab_mdev(running: Lab, request: pytest.FixtureRequest) -> Lab:
     """The same, only up to 1.7."""
-    return _begin(running, "1.7", request)
+    return begin(running, "1.7", request)
+
+
+@pytest.fixture(scope="session")
+def python(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WarmPython]:
+    """For modules, which would import the same things again for each of hundreds of tasks."""
+    warm = WarmPython(tmp_path_factory.mktemp("python"))
+    yield warm
+    warm.stop()
 
 
 @pytest.fixture
-def playbooks(running: Lab, tmp_path: Path) -> Playbooks:
-    return Playbooks(tmp_path, running.env)
+def playbooks(running: Lab, tmp_path: Path, python: WarmPython) -> Playbooks:
+    return Playbooks(tmp_path, running.env, python=python)

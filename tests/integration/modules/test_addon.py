@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import threading
-
 import yaml
 
-from lab.control import Control
-from tests.integration.api import ADDONS, HARVESTER_PODS, SRIOV_GPUS, Json
+from tests.integration.api import ADDONS, SRIOV_GPUS, Json
 from tests.integration.labs import Lab
 from tests.integration.modules import beginnings
 from tests.integration.modules.beginnings import A4, arranged, dry_runs, machine, writes
 from tests.integration.modules.examples import examples
+from tests.integration.modules.moments import driver_pods, standing_still
 from tests.integration.modules.playbooks import Playbooks, predicting
 
 MODULE = "harvester_addon"
@@ -28,16 +26,6 @@ def values(lab: Lab, name: str) -> Json:
     return found
 
 
-def driver_pods_ready(lab: Lab) -> dict[str, bool]:
-    pods = lab.items(HARVESTER_PODS, labelSelector="app=nvidia-driver-daemonset")
-    return {
-        pod["spec"]["nodeName"]: any(
-            one["type"] == "Ready" and one["status"] == "True" for one in pod["status"]["conditions"]
-        )
-        for pod in pods
-    }
-
-
 @arranged(scenario="bare")
 def test_the_examples_take_a_fresh_cluster_to_a_driver_on_every_gpu_node(lab_vfio: Lab, playbooks: Playbooks) -> None:
     lab = lab_vfio
@@ -52,10 +40,10 @@ def test_the_examples_take_a_fresh_cluster_to_a_driver_on_every_gpu_node(lab_vfi
 
 def test_done_means_that_the_driver_is_ready_on_every_labelled_node(lab: Lab, playbooks: Playbooks) -> None:
     assert playbooks.task(MODULE, name=DRIVER, state="disabled").changed
-    assert not driver_pods_ready(lab)
+    assert not driver_pods(lab)
     done, again = playbooks.tasks((MODULE, {"name": DRIVER}), (MODULE, {"name": DRIVER}))
     assert done.changed
-    assert driver_pods_ready(lab) == {"gpu-a": True, "gpu-b": True}
+    assert driver_pods(lab) == {"gpu-a": None, "gpu-b": None}
     assert not again.changed
     assert writes(lab, again) == dry_runs(lab, again) == []
 
@@ -96,16 +84,14 @@ def test_an_operation_in_progress_is_waited_for(lab_vfio: Lab, playbooks: Playbo
     assert "AddonUpdating" in busy.message
     assert "ours" not in values(lab, CONTROLLER)
     # The operation ends while the task waits.
-    release = threading.Timer(5, Control(lab.run).speed, [50.0])
-    release.start()
-    done = playbooks.task(MODULE, name=CONTROLLER, values={"ours": 2})
-    release.join()
+    with standing_still(lab):
+        done = playbooks.task(MODULE, name=CONTROLLER, values={"ours": 2})
     assert done.changed
     assert not done.failed
     assert {"theirs": 1, "ours": 2}.items() <= values(lab, CONTROLLER).items()
 
 
-@arranged(scenario="bare")
+@arranged(scenario="bare", stays=True)
 def test_the_placeholder_is_refused_before_anything_is_written(lab_vfio: Lab, playbooks: Playbooks) -> None:
     lab = lab_vfio
     untouched, given, bad = playbooks.tasks(
@@ -122,7 +108,7 @@ def test_the_placeholder_is_refused_before_anything_is_written(lab_vfio: Lab, pl
 @arranged(scenario="bare")
 def test_an_addon_that_is_off_takes_values_and_stays_off(lab_vfio: Lab, playbooks: Playbooks) -> None:
     lab = lab_vfio
-    done = playbooks.task(MODULE, name=DRIVER, state="disabled", driver_location=URL, wait_timeout=20)
+    done = playbooks.task(MODULE, name=DRIVER, state="disabled", driver_location=URL)
     assert done.changed
     assert (done["addon"]["enabled"], done["addon"]["status"]) == (False, "")
     assert values(lab, DRIVER)["driverLocation"] == URL
@@ -152,13 +138,16 @@ def test_a_driver_that_does_not_build_is_named_with_its_node(lab_vfio: Lab, play
     lab = lab_vfio
     playbooks.task(MODULE, name=DRIVER, state="disabled")
     lab.control.fault("driver-missing", node="gpu-b")
-    late = playbooks.task(MODULE, name=DRIVER, wait_timeout=15)
+    asked = playbooks.task(MODULE, name=DRIVER, wait=False)
+    assert asked.changed
+    lab.until(lambda: driver_pods(lab) == {"gpu-a": None, "gpu-b": "CrashLoopBackOff"}, real=True)
+    late = playbooks.task(MODULE, name=DRIVER, wait_timeout=1)
     assert late.code == "timeout"
     assert "gpu-b: CrashLoopBackOff: the NVIDIA driver does not build for this kernel" in late.message
     assert "gpu-a" not in late.message
 
 
-@arranged(beginnings.two_4q)
+@arranged(beginnings.two_4q, stays=True)
 def test_an_addon_that_vms_need_is_not_disabled_and_the_vms_are_named(lab: Lab, playbooks: Playbooks) -> None:
     machine(lab, "render", spec=["any-name"])
     lab.mark()
@@ -182,6 +171,7 @@ def test_harvesters_own_way_to_skip_that_check_is_respected(lab_vfio: Lab, playb
     assert playbooks.task(MODULE, name=DRIVER, state="disabled").changed
 
 
+@arranged(stays=True)
 def test_bad_input_is_refused_with_names_and_nothing_is_written(lab_vfio: Lab, playbooks: Playbooks) -> None:
     lab = lab_vfio
     unknown, misplaced, elsewhere = playbooks.tasks(

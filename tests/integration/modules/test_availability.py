@@ -57,7 +57,7 @@ def pool(machines: int, count: int = 1, **more: Any) -> dict[str, Any]:
     return {"name": "pool", "machines": machines, "vgpus": vgpus, **more}
 
 
-@arranged(four_vgpus)
+@arranged(four_vgpus, stays=True)
 def test_what_runs_uses_what_is_stopped_claims_and_the_rest_is_free(lab: Lab, playbooks: Playbooks) -> None:
     vm(lab, "runs", B4, node="gpu-b")
     vm(lab, "stopped", A4)
@@ -87,7 +87,7 @@ def test_what_runs_uses_what_is_stopped_claims_and_the_rest_is_free(lab: Lab, pl
     assert len(lab.audit(writes_only=False)) <= 8
 
 
-@arranged(beginnings.four_4q)
+@arranged(beginnings.four_4q, stays=True)
 def test_the_examples_run(lab: Lab, playbooks: Playbooks) -> None:
     here = [task for task in examples(MODULE) if "vsphere" not in str(task)]
     known, shown, fits, together = playbooks.run(here)
@@ -99,7 +99,7 @@ def test_the_examples_run(lab: Lab, playbooks: Playbooks) -> None:
     assert writes(lab) == []
 
 
-@arranged(four_vgpus)
+@arranged(four_vgpus, stays=True)
 def test_machines_are_placed_each_on_one_node(lab_vfio: Lab, playbooks: Playbooks) -> None:
     three, pairs, triple = playbooks.tasks(
         (MODULE, {"demand": [pool(3)]}),
@@ -117,7 +117,7 @@ def test_machines_are_placed_each_on_one_node(lab_vfio: Lab, playbooks: Playbook
     assert set(three) == set(triple)
 
 
-@arranged(four_vgpus)
+@arranged(four_vgpus, stays=True)
 def test_an_owners_vms_are_not_counted_twice_and_a_surge_is(lab: Lab, playbooks: Playbooks) -> None:
     vm(lab, "one", A4, node="gpu-a", pool="gpu")
     vm(lab, "two", A5, pool="gpu")
@@ -154,7 +154,7 @@ def test_nodes_out_of_service_do_not_count_and_their_return_is_offered_as_help(
     assert "Bring back node gpu-b." in refused.message
 
 
-@arranged(four_vgpus)
+@arranged(four_vgpus, stays=True)
 def test_a_selection_of_nodes_and_bad_input(lab_vfio: Lab, playbooks: Playbooks) -> None:
     one, nowhere, unknown, selector, negative = playbooks.tasks(
         (MODULE, {"nodes": ["*-a"]}),
@@ -182,14 +182,14 @@ def test_a_count_that_the_node_does_not_advertise_is_drift_and_not_free(lab: Lab
     assert "Node gpu-a advertises 0 x NVIDIA A2-4Q and has 2 configured." in result["warnings"]
 
 
-@arranged(scenario="bare")
+@arranged(scenario="bare", stays=True)
 def test_a_cluster_without_the_addon_says_so(lab_vfio: Lab, playbooks: Playbooks) -> None:
     result = playbooks.task(MODULE)
     assert result.code == "addon_missing"
     assert "pcidevices-controller" in result.message
 
 
-@arranged(beginnings.gpu_a_on)
+@arranged(beginnings.gpu_a_on, stays=True)
 def test_what_could_be_made_is_told_where_nothing_is_there_yet(lab: Lab, playbooks: Playbooks) -> None:
     result = playbooks.task(MODULE, demand=[pool(5)], require=False)
     assert profile(result)["creatable"] == 4

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 import pytest
 
 from tests.integration.labs import Lab
-from tests.integration.modules.beginnings import GPU_A, patched, writes
+from tests.integration.modules.beginnings import GPU_A, arranged, patched, writes
+from tests.integration.modules.moments import break_driver
 from tests.integration.modules.permissions import Automation
 from tests.integration.modules.playbooks import Playbooks
 
@@ -56,7 +57,7 @@ def test_the_documented_roles_are_enough_for_addons_and_each_right_is_needed(
     )
     assert not [result.message for result in results if result.failed]
     assert automation.used() == automation.granted - CONFLICT - TIMEOUT
-    lab_vfio.control.fault("driver-missing", node="gpu-a")
+    break_driver(lab_vfio, "gpu-a")
     late = playbooks.task(
         "harvester_addon", name="nvidia-driver-toolkit", wait_timeout=2, kubeconfig=automation.kubeconfig
     )
@@ -68,7 +69,7 @@ def test_a_timeout_with_little_permission_says_that_it_could_not_look(
     lab_vfio: Lab, playbooks: Playbooks, automation: Automation
 ) -> None:
     automation.grant("vgpu-fleet-reader", "vgpu-fleet-devices")
-    lab_vfio.control.fault("driver-missing", node="gpu-a")
+    break_driver(lab_vfio, "gpu-a")
     asked = {"nodes": ["gpu-a"], "wait_timeout": 2}
     blind = playbooks.task("harvester_sriov_gpu", **asked, kubeconfig=automation.kubeconfig)
     assert blind.code == "timeout"
@@ -80,6 +81,7 @@ def test_a_timeout_with_little_permission_says_that_it_could_not_look(
     assert automation.used() >= {("get", "settings"), ("list", "pods"), ("list", "addons")}
 
 
+@arranged(stays=True)
 def test_who_may_not_is_told_what_is_missing_and_nothing_is_changed(lab_vfio: Lab, playbooks: Playbooks) -> None:
     lab = lab_vfio
     known = {name: str(lab.run.kubeconfig(name)) for name in ("expired", "nobody", "admin")}

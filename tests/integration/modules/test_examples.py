@@ -28,7 +28,9 @@ def test_every_example_runs(lab_vfio: Lab, playbooks: Playbooks, tmp_path: Path)
         *examples("harvester_sriov_gpu"),
         *examples("harvester_gpu_info"),
     ]
-    results = playbooks.run(tasks)
+    # A count that looks stuck, as of a vGPU that was enabled again, is waited for a part of that time.
+    defaults = {"vgpu.fleet.harvester_vgpu": {"wait_timeout": 120}}
+    results = playbooks.run(tasks, module_defaults=defaults)
     assert not [result.message for result in results if result.failed]
     assert {vgpu["profile"] for vgpu in results[-2]["vgpus"]} == {"NVIDIA A2-4Q"}
     assert lab_vfio.amounts("gpu-b")["nvidia.com/NVIDIA_A2-4Q"] == 4

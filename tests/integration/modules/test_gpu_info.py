@@ -11,7 +11,7 @@ from tests.integration.modules.playbooks import Playbooks
 MODULE = "harvester_gpu_info"
 
 
-@arranged(beginnings.two_4q)
+@arranged(beginnings.two_4q, stays=True)
 def test_the_whole_fleet_in_few_requests(lab: Lab, playbooks: Playbooks) -> None:
     machine(lab, "render", spec=[A5])
     lab.mark()
@@ -39,7 +39,7 @@ def test_the_whole_fleet_in_few_requests(lab: Lab, playbooks: Playbooks) -> None
     assert info["findings"] == []
 
 
-@arranged(beginnings.two_4q)
+@arranged(beginnings.two_4q, stays=True)
 def test_filters_narrow_the_fleet(lab_vfio: Lab, playbooks: Playbooks) -> None:
     by_node, by_gpu, by_profile, nothing, unknown = playbooks.tasks(
         (MODULE, {"nodes": ["*-b"]}),
@@ -70,7 +70,7 @@ def test_disagreements_are_found(lab: Lab, playbooks: Playbooks) -> None:
     assert info["vgpus"][0]["drifted"]
 
 
-@arranged(scenario="bare")
+@arranged(scenario="bare", stays=True)
 def test_without_the_addon_the_error_says_so(lab_vfio: Lab, playbooks: Playbooks) -> None:
     missing = playbooks.task(MODULE)
     assert missing.code == "addon_missing"

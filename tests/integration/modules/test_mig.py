@@ -9,7 +9,7 @@ import pytest
 
 from tests.integration import api as paths
 from tests.integration.labs import Lab
-from tests.integration.modules.beginnings import NOTE, VMS, dry_runs, writes
+from tests.integration.modules.beginnings import NOTE, VMS, arranged, begin, dry_runs, writes
 from tests.integration.modules.examples import examples
 from tests.integration.modules.permissions import Automation
 from tests.integration.modules.playbooks import Playbooks, Result
@@ -19,6 +19,7 @@ A100, A30, H100 = "mig-a100-000004000", "mig-a30-000017000", "mig-h100-0000ca000
 MIXED = [{"profile": "A100-3-20C", "count": 1}, {"profile": "MIG 2g.10gb", "count": 2}]
 FLEET = Path(__file__).with_name("mixed_fleet.yaml")
 SMALL = [{"profile": "1g.5gb", "count": 7}]
+pytestmark = arranged(scenario="mig")
 
 
 @pytest.fixture(scope="session", params=["1.7", "1.9"])
@@ -27,9 +28,9 @@ def mig_version(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def mig_lab(running: Lab, mig_version: str) -> Lab:
-    """Three nodes with a card that can do MIG each; SR-IOV is off."""
-    return running.begin(scenario="mig", version=mig_version)
+def mig_lab(running: Lab, mig_version: str, request: pytest.FixtureRequest) -> Lab:
+    """Three nodes with a card that can do MIG each, unless the test is `arranged`; SR-IOV is off."""
+    return begin(running, mig_version, request)
 
 
 def configuration(lab: Lab, gpu: str) -> dict[str, Any]:
@@ -85,6 +86,7 @@ def test_a_card_is_cut_until_its_devices_offer_the_types_and_a_second_run_writes
     assert still["gpus"] == gone["gpus"]
 
 
+@arranged(scenario="mig", stays=True)
 def test_what_cannot_be_had_is_refused_before_anything_is_written(mig_lab: Lab, playbooks: Playbooks) -> None:
     wrong: list[tuple[dict[str, Any], str, str]] = [
         ({"instances": [("4g.20gb", 2)]}, "mig_geometry", "7 compute slices, and these need 8"),
@@ -275,10 +277,9 @@ def test_vgpus_of_mig_profiles_bring_their_instances_with_them_if_they_may(mig_l
     }
 
 
-def test_one_layout_provisions_a_fleet_of_time_sliced_and_mig_cards(
-    running: Lab, mig_version: str, playbooks: Playbooks
-) -> None:
-    lab = running.begin(scenario=str(FLEET), version=mig_version)
+@arranged(scenario=str(FLEET))
+def test_one_layout_provisions_a_fleet_of_time_sliced_and_mig_cards(mig_lab: Lab, playbooks: Playbooks) -> None:
+    lab = mig_lab
     task = {
         "layout": [
             {"profile": "A2-4Q", "count": 4, "nodes": ["small"]},

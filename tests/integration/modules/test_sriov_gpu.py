@@ -88,7 +88,7 @@ def test_a_gpu_with_enabled_vgpus_is_not_disabled_unless_they_may_be_disabled_fi
     lab.until(lambda: not any(lab.amounts("gpu-a").values()))
 
 
-@arranged(beginnings.two_4q)
+@arranged(beginnings.two_4q, stays=True)
 def test_a_gpu_is_never_disabled_while_a_vm_refers_to_one_of_its_vgpus(lab: Lab, playbooks: Playbooks) -> None:
     for how in ("spec", "noted"):
         machine(lab, "render", **{how: [A5]})
@@ -102,6 +102,7 @@ def test_a_gpu_is_never_disabled_while_a_vm_refers_to_one_of_its_vgpus(lab: Lab,
         lab.api.delete(f"{VMS}/render")
 
 
+@arranged(stays=True)
 def test_what_nothing_matches_is_an_error_that_lists_what_exists(lab_vfio: Lab, playbooks: Playbooks) -> None:
     lab = lab_vfio
     by_node, by_gpu, neither = playbooks.tasks(

@@ -2,55 +2,39 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
-
-from lab.control import Control
 from tests.integration import api as paths
 from tests.integration.labs import Lab
 from tests.integration.modules import beginnings
 from tests.integration.modules.beginnings import A4, A5, GPU_A, arranged, patched
+from tests.integration.modules.moments import standing_still, step_until
 from tests.integration.modules.playbooks import Playbooks
 
 MODULE = "harvester_vgpu"
 Q4, C4 = "NVIDIA A2-4Q", "NVIDIA A2-4C"
 Q4_RESOURCE = "nvidia.com/NVIDIA_A2-4Q"
-MOMENT = 0.1
 
 
-@contextmanager
-def standing_still(lab: Lab) -> Iterator[None]:
-    """The clock stands until someone watches, so that a module finds things half done and has to wait for the rest."""
-    lab.mark()
-    stop = threading.Event()
+def enable_halfway(lab: Lab) -> None:
+    """A vGPU has its status and not yet the name of its type.
 
-    def release() -> None:
-        control = Control(lab.run)
-        while not stop.wait(0.02):
-            if any(event["verb"] == "watch" for event in lab.audit(writes_only=False)):
-                break
-        control.speed(50.0)
-
-    waiting = threading.Thread(target=release)
-    waiting.start()
-    try:
-        yield
-    finally:
-        stop.set()
-        waiting.join()
-        lab.stepped = False
+    A scan at that moment writes both at once; then once more, since the next one is far away.
+    """
+    for _time in range(4):
+        lab.write(f"{paths.VGPUS}/{A4}", {"spec": {"enabled": True, "vGPUTypeName": Q4}})
+        step_until(lab, lambda: bool(lab.status(A4).get("vGPUStatus")))
+        if "configureVGPUTypeName" not in lab.status(A4):
+            return
+        lab.disable_vgpus([A4])
+        lab.advance(10)
+    raise AssertionError("status and name always came together")
 
 
 @arranged(beginnings.gpu_a_on)
 def test_2_a_vgpu_is_not_disabled_before_the_name_of_its_type_is_there(lab_mdev: Lab, playbooks: Playbooks) -> None:
     """Up to 1.7, a disable between status and name never reaches the device plugin: the node goes on counting it."""
     lab = lab_mdev
-    lab.enable_vgpus({A4: Q4})
     lab.run_clock(0)
-    # The moment itself is too short to be met for certain.
-    lab.write(f"{paths.VGPUS}/{A4}/status", {"status": {"configureVGPUTypeName": None}})
-    assert lab.status(A4)["vGPUStatus"]
+    enable_halfway(lab)
     with standing_still(lab):
         done = playbooks.task(MODULE, name=A4, state="disabled")
     assert not done.failed, done.message
@@ -65,10 +49,7 @@ def test_6_a_vgpu_is_not_enabled_again_while_its_claim_is_on_the_way_out(lab_vfi
     lab.enable_vgpus({A4: Q4})
     lab.run_clock(0)
     lab.write(f"{paths.VGPUS}/{A4}", {"spec": {"enabled": False}})
-    for _moment in range(100):
-        if not lab.status(A4).get("vGPUStatus") and Q4 in lab.types(A4):
-            break
-        lab.advance(MOMENT)
+    step_until(lab, lambda: not lab.status(A4).get("vGPUStatus") and Q4 in lab.types(A4))
     claim = lab.claim(A4)
     assert claim is not None
     assert "deletionTimestamp" in claim["metadata"]

@@ -5,7 +5,19 @@ from __future__ import annotations
 from tests.integration import api as paths
 from tests.integration.labs import Lab
 from tests.integration.modules import beginnings
-from tests.integration.modules.beginnings import A4, A5, A6, A7, VMS, arranged, dry_runs, machine, patched, writes
+from tests.integration.modules.beginnings import (
+    A4,
+    A5,
+    A6,
+    A7,
+    VMS,
+    arranged,
+    dry_runs,
+    machine,
+    patched,
+    requests,
+    writes,
+)
 from tests.integration.modules.playbooks import Playbooks, predicting
 
 MODULE = "harvester_vgpu"
@@ -86,7 +98,7 @@ def test_a_claim_that_advertises_another_type_after_a_reboot_is_found_and_repair
     assert claim["metadata"]["annotations"][override] == "nvidia.com/NVIDIA_A2-4C"
 
 
-@arranged(beginnings.two_4q)
+@arranged(beginnings.two_4q, stays=True)
 def test_a_device_that_a_vm_refers_to_is_neither_disabled_nor_changed(lab: Lab, playbooks: Playbooks) -> None:
     for how in ("spec", "noted"):
         machine(lab, "render", **{how: [A4]})
@@ -103,7 +115,7 @@ def test_a_device_that_a_vm_refers_to_is_neither_disabled_nor_changed(lab: Lab, 
         lab.api.delete(f"{VMS}/render")
 
 
-@arranged(beginnings.four_4q)
+@arranged(beginnings.four_4q, stays=True)
 def test_what_the_webhook_would_refuse_is_refused_before_it_is_asked(lab_vfio: Lab, playbooks: Playbooks) -> None:
     lab = lab_vfio
     no_profile, size, many, unknown, off, twice, board = playbooks.tasks(
@@ -136,10 +148,10 @@ def test_a_device_of_a_gpu_that_is_off_can_be_had_with_enable_sriov(lab: Lab, pl
 
 
 @arranged(beginnings.gpu_a_on)
-def test_a_run_that_was_cut_short_is_finished_by_the_next(lab: Lab, playbooks: Playbooks) -> None:
+def test_a_run_that_did_not_wait_or_was_cut_short_is_finished_by_the_next(lab: Lab, playbooks: Playbooks) -> None:
     devices = [{"name": name, "profile": Q4} for name in (A4, A5, A6, A7)]
-    lab.write(f"{paths.VGPUS}/{A4}", {"spec": {"enabled": True, "vGPUTypeName": Q4}})
-    lab.mark()
-    done = playbooks.task(MODULE, devices=devices)
+    asked, done = playbooks.tasks((MODULE, {**devices[0], "wait": False}), (MODULE, {"devices": devices}))
+    assert asked.changed
+    assert not [event for event in requests(lab, asked) if event["verb"] == "watch"]
     assert [one["state"] for one in done["vgpus"]] == ["allocatable"] * 4
-    assert sorted(patched(lab)) == [A5, A6, A7]
+    assert sorted(patched(lab)) == [A4, A5, A6, A7]

@@ -54,7 +54,16 @@ def test_numbers_become_allocatable_vgpus_and_a_second_run_writes_nothing(lab: L
     assert on_b == sorted(on_b)
 
 
-@arranged(beginnings.two_4q)
+@arranged(beginnings.gpus_on, stays=True)
+def test_new_vgpus_are_put_on_few_gpus_or_spread_over_many(lab: Lab, playbooks: Playbooks) -> None:
+    asked = {"profile": "A2-4Q", "count": 2}
+    few, many = playbooks.tasks(predicting(MODULE, asked), predicting(MODULE, {**asked, "placement": "spread"}))
+    assert {step["gpu"] for step in few.steps} == {GPU_A}
+    assert {step["gpu"] for step in many.steps} == {GPU_A, GPU_B}
+    assert writes(lab) == []
+
+
+@arranged(beginnings.two_4q, stays=True)
 def test_what_does_not_fit_is_explained_and_changes_nothing(lab_vfio: Lab, playbooks: Playbooks) -> None:
     lab = lab_vfio
     machine(lab, "render", spec=[A5])

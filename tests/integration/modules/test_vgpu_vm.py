@@ -15,6 +15,7 @@ from tests.integration.modules.beginnings import A4, A5, GPU_A, GPU_B, NOTE, dry
 from tests.integration.modules.examples import examples
 from tests.integration.modules.permissions import Automation
 from tests.integration.modules.playbooks import Playbooks, predicting
+from tests.integration.modules.warm_python import WarmPython
 
 MODULE = "harvester_vgpu_vm"
 PAGE = Path(__file__).parents[3] / "docs/harvester-vgpus.md"
@@ -45,8 +46,8 @@ def vms_vfio(vm_lab: Lab) -> Lab:
 
 
 @pytest.fixture
-def plays(vm_lab: Lab, tmp_path: Path) -> Playbooks:
-    return Playbooks(tmp_path, vm_lab.env)
+def plays(vm_lab: Lab, tmp_path: Path, python: WarmPython) -> Playbooks:
+    return Playbooks(tmp_path, vm_lab.env, python=python)
 
 
 def make(lab: Lab, name: str, *names: str, run: bool = False, **devices: list[Json]) -> None:
