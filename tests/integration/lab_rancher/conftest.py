@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from lab import up
 from lab.rundir import RunDir
 from tests.integration.labs import Lab
-from tests.integration.modules.playbooks import INSTALLED, Json, Playbooks, Result
+from tests.integration.modules import warm_interpreter
+from tests.integration.modules.playbooks import Playbooks
 from tests.integration.ranchers import Rancher
-from tests.integration.vsphere_modules import warm_interpreter
 
 FOUR_4Q = dict.fromkeys((f"gpu-a-00000800{function}" for function in "4567"), "NVIDIA A2-4Q")
 TWO_8Q = dict.fromkeys((f"gpu-b-00000800{function}" for function in "45"), "NVIDIA A2-8Q")
@@ -57,22 +56,9 @@ def rancher_mdev(running: Lab, tmp_path: Path) -> Iterator[Rancher]:
     yield from _fresh(running, tmp_path, "1.7")
 
 
-class WarmPlaybooks(Playbooks):
-    """Playbooks whose modules run in copies of a warm interpreter."""
-
-    def __init__(self, folder: Path, environment: Mapping[str, str], interpreter: Path) -> None:
-        super().__init__(folder, environment)
-        self._interpreter = str(interpreter)
-
-    def play(self, play: Json, **how: Any) -> list[Result]:
-        variables = {**(play.get("vars") or {}), "ansible_python_interpreter": self._interpreter}
-        return super().play({**play, "vars": variables}, **how)
-
-
 @pytest.fixture(scope="session")
 def interpreter() -> Iterator[Path]:
-    collections = os.environ.get("ANSIBLE_COLLECTIONS_PATH") or str(INSTALLED)
-    with warm_interpreter.started(Path(collections), warm_interpreter.KUBERNETES, ("vsphere",)) as interpreter:
+    with warm_interpreter.started("rancher") as interpreter:
         yield interpreter
 
 
@@ -85,4 +71,4 @@ def plays(running: Lab, tmp_path: Path, interpreter: Path) -> Playbooks:
         "K8S_AUTH_API_KEY": env["RANCHER_TOKEN_KEY"],
         "K8S_AUTH_SSL_CA_CERT": env["LAB_RANCHER_CA_FILE"],
     }
-    return WarmPlaybooks(tmp_path, {**env, **reach, "K8S_AUTH_KUBECONFIG": "", "KUBECONFIG": ""}, interpreter)
+    return Playbooks(tmp_path, {**env, **reach, "K8S_AUTH_KUBECONFIG": "", "KUBECONFIG": ""}, python=interpreter)

@@ -9,10 +9,10 @@ import pytest
 
 from lab import up
 from tests.integration.labs import Lab
+from tests.integration.modules import warm_interpreter
 from tests.integration.modules.beginnings import begin, beginning
 from tests.integration.modules.moments import SPEED
 from tests.integration.modules.playbooks import Playbooks
-from tests.integration.modules.warm_python import WarmPython
 
 HERE = Path(__file__).parent
 VERSIONS = {"mdev": "1.7", "vfio": "1.8"}
@@ -85,13 +85,12 @@ def lab_mdev(running: Lab, request: pytest.FixtureRequest) -> Lab:
 
 
 @pytest.fixture(scope="session")
-def python(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WarmPython]:
+def python() -> Iterator[Path]:
     """For modules, which would import the same things again for each of hundreds of tasks."""
-    warm = WarmPython(tmp_path_factory.mktemp("python"))
-    yield warm
-    warm.stop()
+    with warm_interpreter.started("harvester") as interpreter:
+        yield interpreter
 
 
 @pytest.fixture
-def playbooks(running: Lab, tmp_path: Path, python: WarmPython) -> Playbooks:
+def playbooks(running: Lab, tmp_path: Path, python: Path) -> Playbooks:
     return Playbooks(tmp_path, running.env, python=python)

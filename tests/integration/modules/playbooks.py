@@ -12,14 +12,13 @@ from typing import Any
 import yaml
 
 from tests.integration.modules.forked_ansible import Forks
-from tests.integration.modules.warm_python import WarmPython
+from tests.integration.modules.warm_interpreter import INSTALLED
 
 Json = dict[str, Any]
 # A module, its options, and keywords of the task.
 Call = tuple[str, Json] | tuple[str, Json, Json]
 
 CALLBACKS = Path(__file__).parent / "callback"
-INSTALLED = Path(__file__).parents[3] / "build/installed"
 
 
 class Result(dict[str, Any]):
@@ -67,7 +66,7 @@ class Playbooks:
         environment: Mapping[str, str],
         collections: Sequence[Path] = (),
         *,
-        python: WarmPython | None = None,
+        python: Path | None = None,
     ) -> None:
         self._folder = folder
         self._python = python
@@ -110,7 +109,7 @@ class Playbooks:
         output = self._folder / f"output-{self._number}.txt"
         arguments = [str(playbook), "--diff", *(["--check"] if check else [])]
         if self._python:
-            arguments += ["--extra-vars", f"ansible_python_interpreter={self._python.interpreter}"]
+            arguments += ["--extra-vars", f"ansible_python_interpreter={self._python}"]
         _forks(self._settings()).run(arguments, environment, output)
         found = [Result(json.loads(line)) for line in results.read_text().splitlines()]
         for result in found:

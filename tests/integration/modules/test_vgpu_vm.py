@@ -15,7 +15,6 @@ from tests.integration.modules.beginnings import A4, A5, GPU_A, GPU_B, NOTE, dry
 from tests.integration.modules.examples import examples
 from tests.integration.modules.permissions import Automation
 from tests.integration.modules.playbooks import Playbooks, predicting
-from tests.integration.modules.warm_python import WarmPython
 
 MODULE = "harvester_vgpu_vm"
 PAGE = Path(__file__).parents[3] / "docs/harvester-vgpus.md"
@@ -46,7 +45,7 @@ def vms_vfio(vm_lab: Lab) -> Lab:
 
 
 @pytest.fixture
-def plays(vm_lab: Lab, tmp_path: Path, python: WarmPython) -> Playbooks:
+def plays(vm_lab: Lab, tmp_path: Path, python: Path) -> Playbooks:
     return Playbooks(tmp_path, vm_lab.env, python=python)
 
 

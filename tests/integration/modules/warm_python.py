@@ -1,108 +1,118 @@
-"""A Python for modules that is already running: each module is a fork of one process that has imported what all need.
+"""A Python that starts modules in no time: each is forked from a process which has imported everything already.
 
-A module is what Ansible sends, a file that brings its own code along, and runs in a process of its own. Only what comes
-from elsewhere, Ansible's side of modules and the packages, is there before: to import it takes longer than all the rest
-of most tasks.
+Half of what a task costs is the start of the module's interpreter and its imports. Here the module that Ansible packs,
+sends and starts as always runs in a copy of a warm interpreter.
+
+    python warm_python.py serve SOCKET MODULE...    import, then run programs for whoever connects
+    python warm_python.py run SOCKET PROGRAM ...    run one there, with the caller's files, environment and directory
 """
 
-from __future__ import annotations
-
-import contextlib
-import importlib
+import array
 import json
 import os
-import runpy
-import signal
 import socket
-import subprocess
+import struct
 import sys
-import traceback
-from pathlib import Path
 
-IMPORTED = ("ansible.module_utils._internal._ansiballz._loader", "ansible.module_utils.basic", "urllib3", "yaml")
-# What Ansible starts as its interpreter: it hands its own files, arguments and environment over, and waits for the end.
-CLIENT = """#!{python} -IS
-import json, os, socket, sys
-connection = socket.socket(socket.AF_UNIX)
-connection.connect({address!r})
-order = json.dumps([sys.argv[1:], dict(os.environ), os.getcwd()]).encode()
-socket.send_fds(connection, [len(order).to_bytes(4, "big")], [0, 1, 2])
-connection.sendall(order)
-answer = connection.recv(1)
-os._exit(answer[0] if answer else 1)
-"""
+LENGTH = struct.Struct("!I")
+STATUS = struct.Struct("!i")
+STANDARD = (0, 1, 2)
 
 
-class WarmPython:
-    """`interpreter` is what to set as `ansible_python_interpreter`."""
-
-    def __init__(self, folder: Path) -> None:
-        address = folder / "modules.sock"
-        self.interpreter = folder / "python"
-        self.interpreter.write_text(CLIENT.format(python=sys.executable, address=str(address)))
-        self.interpreter.chmod(0o700)
-        self._process = subprocess.Popen([sys.executable, __file__, str(address)], stdout=subprocess.PIPE)
-        assert self._process.stdout is not None
-        assert self._process.stdout.readline(), "the process that runs modules has not started"
-
-    def stop(self) -> None:
-        self._process.terminate()
-        self._process.wait()
+def request(address, argv):
+    """Run a program in a copy of the warm process, and return its exit status."""
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.connect(address)
+        said = {"argv": list(argv), "env": dict(os.environ), "cwd": os.getcwd()}
+        message = json.dumps(said).encode()
+        rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", STANDARD))]
+        connection.sendmsg([LENGTH.pack(len(message))], rights)
+        connection.sendall(message)
+        answer = connection.recv(STATUS.size)
+    return STATUS.unpack(answer)[0] if answer else 1
 
 
-def _serve(address: str) -> None:
-    for name in IMPORTED:
-        # Older releases of Ansible have not all of them.
-        with contextlib.suppress(ImportError):
-            importlib.import_module(name)
-    listening = socket.socket(socket.AF_UNIX)
-    listening.bind(address)
-    listening.listen()
-    print("ready", flush=True)
-    # Nobody waits for the children: the client is told by the child itself.
+def serve(address, modules):
+    import atexit
+    import gc
+    import importlib
+    import signal
+
+    for name in modules:
+        importlib.import_module(name)
+    # What is there now stays; copies need not look through it again.
+    gc.freeze()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
-    while True:
-        connection, _address = listening.accept()
-        if not os.fork():
-            listening.close()
-            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-            _become(connection)
+    parent = os.getppid()
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(address)
+        listener.listen()
+        listener.settimeout(2)
+        # Nobody is left to ask once the tests are gone, however they went.
+        while os.getppid() == parent:
+            try:
+                connection, _peer = listener.accept()
+            except TimeoutError:
+                continue
+            if os.fork() == 0:
+                listener.close()
+                signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+                # What is to be cleaned up at the end belongs to the warm process.
+                atexit._clear()
+                supervise(connection)
+            connection.close()
+
+
+def supervise(connection):
+    """In a copy: run the program in a copy of the copy, and report how it ended."""
+    connection.settimeout(None)
+    room = socket.CMSG_SPACE(len(STANDARD) * array.array("i").itemsize)
+    message, rights, _flags, _peer = connection.recvmsg(LENGTH.size, room)
+    files = array.array("i")
+    for _level, _kind, data in rights:
+        files.frombytes(data)
+    (length,) = LENGTH.unpack(message)
+    said = b""
+    while len(said) < length:
+        said += connection.recv(length - len(said))
+    worker = os.fork()
+    if worker == 0:
         connection.close()
+        execute(json.loads(said), files)
+    _pid, status = os.waitpid(worker, 0)
+    connection.sendall(STATUS.pack(os.waitstatus_to_exitcode(status)))
+    os._exit(0)
 
 
-def _become(connection: socket.socket) -> None:
-    code = 1
-    try:
-        arguments = _take_over(connection)
-        sys.argv = arguments
-        runpy.run_path(arguments[0], run_name="__main__")
-        code = 0
-    except SystemExit as end:
-        code = end.code if isinstance(end.code, int) else int(bool(end.code))
-    except BaseException:  # noqa: BLE001
-        traceback.print_exc()
-    finally:
-        sys.stdout.flush()
-        sys.stderr.flush()
-        connection.sendall(bytes([code & 255]))
-        os._exit(code & 255)
+def execute(said, files):
+    import atexit
+    import runpy
 
-
-def _take_over(connection: socket.socket) -> list[str]:
-    length, files, _flags, _sender = socket.recv_fds(connection, 4, 3)
-    order = b""
-    while len(order) < int.from_bytes(length, "big"):
-        order += connection.recv(65536)
-    arguments, environment, folder = json.loads(order)
-    for target, source in enumerate(files):
-        os.dup2(source, target)
-        os.close(source)
+    for number, file in zip(STANDARD, files, strict=True):
+        os.dup2(file, number)
+        os.close(file)
     os.environ.clear()
-    os.environ.update(environment)
-    os.chdir(folder)
-    found: list[str] = arguments
-    return found
+    os.environ.update(said["env"])
+    os.chdir(said["cwd"])
+    sys.argv = said["argv"]
+    try:
+        runpy.run_path(sys.argv[0], run_name="__main__")
+        status = 0
+    except SystemExit as ended:
+        status = ended.code if isinstance(ended.code, int) else int(ended.code is not None)
+    except BaseException:  # noqa: BLE001
+        sys.excepthook(*sys.exc_info())
+        status = 1
+    # As an interpreter ends, apart from taking everything to pieces that it had imported.
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)
 
 
 if __name__ == "__main__":
-    _serve(sys.argv[1])
+    role, address, *rest = sys.argv[1:]
+    if role == "serve":
+        serve(address, rest)
+    else:
+        sys.exit(request(address, rest))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import copy
 import json
-import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,9 +14,9 @@ from pyVim.connect import Disconnect
 from pyVmomi import vim
 
 from lab import binaries, scenario, vsphere
-from tests.integration.modules.playbooks import INSTALLED, Playbooks, Result
+from tests.integration.modules import warm_interpreter
+from tests.integration.modules.playbooks import Playbooks
 from tests.integration.vsphere_lab.conftest import VCenter as Client
-from tests.integration.vsphere_modules import warm_interpreter
 
 Section = dict[str, Any]
 Json = dict[str, Any]
@@ -141,21 +140,9 @@ def version(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-class WarmPlaybooks(Playbooks):
-    """Playbooks whose modules run in copies of a warm interpreter."""
-
-    def __init__(self, folder: Path, vcenter: VCenter, interpreter: Path) -> None:
-        super().__init__(folder, vcenter.env)
-        self._vars = {"ansible_python_interpreter": str(interpreter)}
-
-    def run(self, tasks: list[Json], **play: Any) -> list[Result]:
-        return super().run(tasks, vars=self._vars, **play)
-
-
 @pytest.fixture(scope="session")
 def interpreter() -> Iterator[Path]:
-    collections = os.environ.get("ANSIBLE_COLLECTIONS_PATH") or str(INSTALLED)
-    with warm_interpreter.started(Path(collections)) as interpreter:
+    with warm_interpreter.started("vsphere") as interpreter:
         yield interpreter
 
 
@@ -167,7 +154,7 @@ def playbooks(tmp_path: Path, interpreter: Path) -> Callable[[VCenter], Playbook
     def against(vcenter: VCenter) -> Playbooks:
         folder = tmp_path / f"plays-{len(made)}"
         folder.mkdir()
-        made.append(WarmPlaybooks(folder, vcenter, interpreter))
+        made.append(Playbooks(folder, vcenter.env, python=interpreter))
         return made[-1]
 
     return against

@@ -8,28 +8,34 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
+INSTALLED = Path(__file__).parents[3] / "build/installed"
 SERVER = Path(__file__).with_name("warm_python.py")
-VSPHERE = ("ansible.module_utils.basic", "pyVmomi", "pyVim.connect")
-KUBERNETES = (
-    "ansible.module_utils.basic",
-    "kubernetes.client.api_client",
-    "kubernetes.client.rest",
-    "kubernetes.config",
-    "kubernetes.dynamic",
-    "ansible_collections.kubernetes.core.plugins.module_utils.ansiblemodule",
-    "ansible_collections.kubernetes.core.plugins.module_utils.k8s.runner",
-)
+# What modules import from elsewhere, by what they are for.
+LIBRARIES = {
+    "harvester": ("ansible.module_utils.basic", "urllib3", "yaml"),
+    "rancher": (
+        "ansible.module_utils.basic",
+        "kubernetes.client.api_client",
+        "kubernetes.client.rest",
+        "kubernetes.config",
+        "kubernetes.dynamic",
+        "ansible_collections.kubernetes.core.plugins.module_utils.ansiblemodule",
+        "ansible_collections.kubernetes.core.plugins.module_utils.k8s.runner",
+    ),
+    "vsphere": ("ansible.module_utils.basic", "pyVmomi", "pyVim.connect"),
+}
+# Utilities that they have no use for.
+FOREIGN = {"harvester": {"rancher", "vsphere"}, "rancher": {"vsphere"}, "vsphere": {"harvester", "rancher"}}
 START_SECONDS = 60
 
 
 @contextlib.contextmanager
-def started(
-    collections: Path, libraries: Sequence[str] = VSPHERE, without: Sequence[str] = ("harvester", "rancher")
-) -> Iterator[Path]:
-    """An interpreter that has imported these, and the collection's utilities but for those of some platforms."""
+def started(platform: str) -> Iterator[Path]:
+    """An interpreter that has imported the installed collection's utilities for a platform."""
+    collections = Path(os.environ.get("ANSIBLE_COLLECTIONS_PATH") or INSTALLED)
     # A socket's path has to be short.
     with tempfile.TemporaryDirectory(prefix="warm-") as name:
         address, interpreter = Path(name) / "socket", Path(name) / "python"
@@ -39,7 +45,8 @@ def started(
             f"sys.exit(warm_python.request({str(address)!r}, sys.argv[1:]))\n"
         )
         interpreter.chmod(0o700)
-        command = [sys.executable, str(SERVER), "serve", str(address), *libraries, *_utilities(collections, without)]
+        command = [sys.executable, str(SERVER), "serve", str(address), *LIBRARIES[platform]]
+        command += _utilities(collections, platform)
         server = subprocess.Popen(command, env={**os.environ, "PYTHONPATH": str(collections)})
         try:
             deadline = time.monotonic() + START_SECONDS
@@ -53,8 +60,8 @@ def started(
             server.wait()
 
 
-def _utilities(collections: Path, without: Sequence[str]) -> Iterator[str]:
+def _utilities(collections: Path, platform: str) -> Iterator[str]:
     top = collections / "ansible_collections/vgpu/fleet/plugins/module_utils"
     for file in sorted(top.rglob("*.py")):
-        if file.name != "__init__.py" and file.relative_to(top).parts[0] not in without:
+        if file.name != "__init__.py" and file.relative_to(top).parts[0] not in FOREIGN[platform]:
             yield ".".join(file.relative_to(collections).with_suffix("").parts)
