@@ -25,12 +25,12 @@ export ANSIBLE_COLLECTIONS_PATH=$PWD/build/installed ANSIBLE_CALLBACK_RESULT_FOR
 
 python -m lab down --run-dir "$run_dir" # one that an earlier, killed demo may have left
 
-say "A lab: two Harvester nodes with an A2 each and two ESXi hosts with two A40 each, as they come"
-python -m lab up --scenario demo/lab.yaml --run-dir "$run_dir" --speed 50
+say "A lab: two Harvester nodes with an A2 each and a Rancher, two ESXi hosts with two A40 each, as they come"
+python -m lab up --scenario demo/lab.yaml --run-dir "$run_dir" --speed 50 --with rancher
 environment=$(python -m lab env --run-dir "$run_dir")
 eval "$environment"
 
-say "Harvester: addons, driver, SR-IOV, vGPUs, VMs (what changes is shown)"
+say "Harvester: addons, driver, SR-IOV, vGPUs, VMs, a cluster by Rancher, and a test of its GPUs (what changes is shown)"
 play harvester_gpu_cluster --skip-tags report
 say "vSphere: shared direct graphics, VMs (what changes is shown)"
 play vsphere_gpu_cluster --skip-tags report

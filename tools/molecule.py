@@ -29,6 +29,7 @@ import yaml
 
 from lab import scenario as scenarios, up
 from lab.rundir import RunDir
+from tests.integration.modules import warm_interpreter
 
 CHECKOUT = Path(__file__).resolve().parent.parent
 SCENARIOS = CHECKOUT / "extensions/molecule"
@@ -201,7 +202,11 @@ def main() -> int:
         signal.signal(number, lambda *_: sys.exit(1))
     names = sorted({name for run in wanted for name in run.labs})
     try:
-        with ThreadPoolExecutor(LABS_AT_A_TIME) as pool:
+        with (
+            warm_interpreter.started("everything") as interpreter,
+            ThreadPoolExecutor(LABS_AT_A_TIME) as pool,
+        ):
+            os.environ["MODULE_PYTHON"] = str(interpreter)
             try:
                 failed = [run for some in pool.map(lambda name: run_on(name, wanted), names) for run in some]
                 labs = {name: RunDir(BUILD / name) for name in names}

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from tests.integration.playbooks.conftest import bare, lab, running, runs
+from tests.integration.playbooks.conftest import bare, interpreter, lab, running, runs
 
-__all__ = ["bare", "lab", "running", "runs"]
+__all__ = ["bare", "interpreter", "lab", "running", "runs"]

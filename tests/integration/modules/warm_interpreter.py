@@ -27,8 +27,14 @@ LIBRARIES = {
     ),
     "vsphere": ("ansible.module_utils.basic", "pyVmomi", "pyVim.connect"),
 }
+LIBRARIES["everything"] = tuple(dict.fromkeys(library for libraries in LIBRARIES.values() for library in libraries))
 # Utilities that they have no use for.
-FOREIGN = {"harvester": {"rancher", "vsphere"}, "rancher": {"vsphere"}, "vsphere": {"harvester", "rancher"}}
+FOREIGN: dict[str, set[str]] = {
+    "harvester": {"rancher", "vsphere"},
+    "rancher": {"vsphere"},
+    "vsphere": {"harvester", "rancher"},
+    "everything": set(),
+}
 START_SECONDS = 60
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from lab import up
 from tests.integration.labs import Lab
+from tests.integration.modules import warm_interpreter
 from tests.integration.playbooks.runs import Runs
 
 SPEED = 50.0
@@ -33,6 +34,12 @@ def bare(running: Lab) -> Lab:
     return running.begin(scenario="demo/lab.yaml")
 
 
+@pytest.fixture(scope="session")
+def interpreter() -> Iterator[Path]:
+    with warm_interpreter.started("everything") as found:
+        yield found
+
+
 @pytest.fixture
-def runs(running: Lab, tmp_path: Path) -> Runs:
-    return Runs(tmp_path, running.env)
+def runs(running: Lab, tmp_path: Path, interpreter: Path) -> Runs:
+    return Runs(tmp_path, running.env, interpreter)

@@ -63,8 +63,10 @@ class Run:
 
 
 class Runs:
-    def __init__(self, folder: Path, environment: Mapping[str, str]) -> None:
+    def __init__(self, folder: Path, environment: Mapping[str, str], interpreter: Path) -> None:
+        """Modules are run by the interpreter."""
         self._folder = folder
+        self._interpreter = str(interpreter)
         self._environment = {
             name: value for name, value in environment.items() if not name.startswith(NOT_INJECTED)
         } | {"ANSIBLE_COLLECTIONS_PATH": str(INSTALLED), "ANSIBLE_LOCALHOST_WARNING": "false"}
@@ -87,7 +89,7 @@ class Runs:
             project_dir=str(CHECKOUT),
             playbook=f"playbooks/{name}.yml",
             inventory=inventory or {"all": {"hosts": {"localhost": {"ansible_connection": "local"}}}},
-            extravars=variables or {},
+            extravars={"ansible_python_interpreter": self._interpreter, **(variables or {})},
             envvars=self._environment | {"PATH": os.environ["PATH"]},
             cmdline=f"{'--check ' if check else ''}{options}".strip() or None,
             quiet=True,

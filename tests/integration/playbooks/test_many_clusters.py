@@ -29,12 +29,14 @@ def edges(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Lab]]:
             up.stop(lab.run)
 
 
-def test_each_cluster_gets_its_own_layout_and_its_own_report(edges: dict[str, Lab], tmp_path: Path) -> None:
+def test_each_cluster_gets_its_own_layout_and_its_own_report(
+    edges: dict[str, Lab], tmp_path: Path, interpreter: Path
+) -> None:
     hosts = {name: {"harvester_kubeconfig": str(lab.run.kubeconfig("admin"))} for name, lab in edges.items()}
     hosts["edge-2"]["harvester_gpu_node_layout"] = [{"profile": "A2-8Q", "count": 2}]  # type: ignore[assignment]
     common = {"harvester_gpu_node_layout": [{"profile": "A2-4Q", "count": 2, "per": "node"}]}
     inventory = {"harvesters": {"hosts": hosts, "vars": common}}
-    runs = Runs(tmp_path, {})
+    runs = Runs(tmp_path, {}, interpreter)
     chosen = {"vgpu_fleet_hosts": "harvesters"}
 
     made = runs.playbook("harvester_gpu_cluster", chosen, inventory=inventory, options="--forks 10")
@@ -49,9 +51,12 @@ def test_each_cluster_gets_its_own_layout_and_its_own_report(edges: dict[str, La
     assert (again.status, again.changed) == ("successful", 0)
 
 
-def test_a_cluster_that_fails_does_not_keep_the_others_from_working(edges: dict[str, Lab], tmp_path: Path) -> None:
+def test_a_cluster_that_fails_does_not_keep_the_others_from_working(
+    edges: dict[str, Lab], tmp_path: Path, interpreter: Path
+) -> None:
     hosts = {name: {"harvester_kubeconfig": str(lab.run.kubeconfig("admin"))} for name, lab in edges.items()}
     hosts["edge-1"]["harvester_kubeconfig"] = str(edges["edge-1"].run.kubeconfig("expired"))
-    looked = Runs(tmp_path, {}).playbook("capacity", {"vgpu_fleet_hosts": "all"}, inventory={"all": {"hosts": hosts}})
+    runs = Runs(tmp_path, {}, interpreter)
+    looked = runs.playbook("capacity", {"vgpu_fleet_hosts": "all"}, inventory={"all": {"hosts": hosts}})
     assert looked.status == "failed"
     assert list(looked.artifacts["vgpu_capacity"]) == ["edge-2"]
