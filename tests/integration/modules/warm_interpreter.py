@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -53,7 +54,7 @@ def started(platform: str) -> Iterator[Path]:
         interpreter.chmod(0o700)
         command = [sys.executable, str(SERVER), "serve", str(address), *LIBRARIES[platform]]
         command += _utilities(collections, platform)
-        server = subprocess.Popen(command, env={**os.environ, "PYTHONPATH": str(collections)})
+        server = subprocess.Popen(command, env={**os.environ, "PYTHONPATH": str(collections)}, process_group=0)
         try:
             deadline = time.monotonic() + START_SECONDS
             while not address.exists():
@@ -62,7 +63,9 @@ def started(platform: str) -> Iterator[Path]:
                 time.sleep(0.02)
             yield interpreter
         finally:
-            server.terminate()
+            # With the modules that still run.
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(server.pid, signal.SIGKILL)
             server.wait()
 
 
