@@ -36,7 +36,7 @@ FOREIGN: dict[str, set[str]] = {
     "vsphere": {"harvester", "rancher"},
     "everything": set(),
 }
-START_SECONDS = 60
+START_SECONDS = 300
 
 
 @contextlib.contextmanager
