@@ -15,7 +15,7 @@ from lab.harvester.rules import devices_of
 from lab.kube import ApiError, Client, Json
 from lab.rancher import definitions, resources as r
 from lab.rancher.gpu_operator import GpuOperator
-from lab.rancher.guest_kubelet import GuestKubelet
+from lab.rancher.guest_kubelet import GPU, GuestKubelet
 from lab.rancher.world import World
 from lab.rundir import RunDir
 
@@ -114,7 +114,7 @@ class Guest:
             "ephemeral-storage": "40Gi",
             "pods": "110",
         }
-        offered = {"nvidia.com/gpu": str(self._gpus[name])} if ready and self.operator.serves(name) else {}
+        offered = self._offered(name, (current.get("allocatable") or {}).get(GPU), ready=ready)
         said = {"type": "Ready", "status": "True", "reason": "KubeletReady"}
         if not ready:
             said = {"type": "Ready", "status": "Unknown", "reason": "NodeStatusUnknown"}
@@ -133,6 +133,14 @@ class Guest:
             "daemonEndpoints": {"kubeletEndpoint": {"Port": self.kubelet.port}},
             "nodeInfo": _NODE_INFO,
         }
+
+    def _offered(self, name: str, before: str | None, *, ready: bool) -> Json:
+        """A kubelet counts what had been offered and is not any more as none; one that is silent counts nothing."""
+        if ready and self.operator.serves(name):
+            return {GPU: str(self._gpus[name])}
+        if before is None:
+            return {}
+        return {GPU: "0" if ready else before}
 
     async def remove_node(self, name: str) -> None:
         self._gpus.pop(name, None)
