@@ -31,7 +31,7 @@ environment=$(python -m lab env --run-dir "$run_dir")
 eval "$environment"
 
 say "Harvester: addons, driver, SR-IOV, vGPUs, VMs, a cluster by Rancher, and a test of its GPUs (what changes is shown)"
-play harvester_gpu_cluster --skip-tags report
+ANSIBLE_SHOW_CUSTOM_STATS=true play harvester_gpu_cluster --skip-tags report
 say "vSphere: shared direct graphics, VMs (what changes is shown)"
 play vsphere_gpu_cluster --skip-tags report
 
