@@ -68,7 +68,7 @@ unit: $(TARBALL) ## Unit tests
 # Each in a process of its own, so that its labs end with it. AT_A_TIME=1 for one after the other, with live output.
 AT_A_TIME ?= 2
 # Whole jobs, each of which takes minutes.
-JOBS := tests/integration/playbooks/
+JOBS := tests/integration/acceptance/ tests/integration/playbooks/
 SUITES := $(filter-out $(JOBS),$(sort $(dir $(wildcard tests/integration/*/test_*.py))))
 
 .PHONY: integration
