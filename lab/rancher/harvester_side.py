@@ -17,6 +17,7 @@ IMAGE = f"{NAMESPACE}/image-ubuntu"
 IMAGE_WITH_DRIVER = f"{NAMESPACE}/image-ubuntu-grid"
 VM_NETWORK = f"{NAMESPACE}/vlan1"
 STORAGE_CLASS = "harvester-longhorn"
+BOUND_ANNOTATION = "pv.kubernetes.io/bind-completed"
 CLOUD_PROVIDER_ROLE = "harvesterhci.io:cloudprovider"
 
 
@@ -107,6 +108,24 @@ class Volumes:
         await client.create_if_absent(r.VOLUME.collection, volume)
         claim = {"metadata": template["metadata"], "spec": spec | {"volumeName": f"pvc-{name}"}}
         await client.create_if_absent(r.CLAIM.collection_in(namespace), claim)
+        await self._bind(name, namespace)
+
+    async def _bind(self, name: str, namespace: str) -> None:
+        """The controller manager would do it within seconds; a pod that comes in between waits much longer."""
+        client, claim_path, volume_path = (
+            self._harvester.admin,
+            r.CLAIM.path(name, namespace),
+            r.VOLUME.path(f"pvc-{name}"),
+        )
+        claim = await client.get_or_none(claim_path)
+        if claim is None:
+            return
+        await client.patch(volume_path, {"spec": {"claimRef": {"uid": claim["metadata"]["uid"]}}})
+        await client.patch(claim_path, {"metadata": {"annotations": {BOUND_ANNOTATION: "yes"}}})
+        spec = claim["spec"]
+        bound = {"phase": "Bound", "accessModes": spec["accessModes"], "capacity": spec["resources"]["requests"]}
+        await client.patch(f"{claim_path}/status", {"status": bound})
+        await client.patch(f"{volume_path}/status", {"status": {"phase": "Bound"}})
 
     async def _remove(self, name: str, namespace: str) -> None:
         client = self._harvester.admin
