@@ -238,7 +238,7 @@ def waiting_in_vain(rancher: Rancher, plays: Playbooks, guest: Cluster, there: J
         short = trying("rancher_gpu_cluster", cluster(rancher, pools=[{"name": "gpu"}], wait_timeout=1))
         (machines,) = failures(plays.run_all(short, trying("gpu_operator", {**unwanted, "gpu_operator_wait": False})))
     rancher.until(not_ready)
-    driver = failures(plays.run_all(trying("gpu_operator", {**unwanted, "gpu_operator_wait_timeout": 1})))[-1]
+    (driver,) = failures(plays.run_all(trying("gpu_operator", {**unwanted, "gpu_operator_wait_timeout": 1})))
     assert f"VM default/{vm} cannot start" in machines
     assert f"Insufficient {FOUR_Q}" in machines
     assert "none is loaded on the node" in driver
