@@ -68,7 +68,7 @@ unit: $(TARBALL) ## Unit tests
 # Each in a process of its own, so that its labs end with it. AT_A_TIME=1 for one after the other, with live output.
 AT_A_TIME ?= 2
 # Whole jobs, each of which takes minutes.
-JOBS := tests/integration/acceptance/ tests/integration/playbooks/
+JOBS := tests/integration/acceptance/
 SUITES := $(filter-out $(JOBS),$(sort $(dir $(wildcard tests/integration/*/test_*.py))))
 
 .PHONY: integration
@@ -77,7 +77,7 @@ integration: $(INSTALLED) ## Tests of the installed collection and of the lab, o
 		$(if $(K),--may-be-empty) $(SUITES) -- $(PYTEST) -o pythonpath=". $(INSTALL_PATH)"
 
 .PHONY: acceptance
-acceptance: ## Playbooks and roles from bare hosts to clusters and back, which takes about half an hour
+acceptance: ## What takes longest: faults in every phase of a job, Ctrl-C, and all scenarios of the roles
 	@$(MAKE) integration SUITES="$(JOBS)"
 	@$(MAKE) molecule
 
