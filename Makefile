@@ -34,7 +34,7 @@ demo: $(INSTALLED) ## Bare hosts in a lab become GPU clusters, on Harvester and 
 	@demo/run.sh
 
 .PHONY: test
-test: lint sanity unit integration ## Every check there is, apart from acceptance
+test: lint sanity unit integration molecule ## Every check there is, apart from acceptance
 
 ##@ Checks; K=EXPRESSION narrows unit, integration and molecule to matching tests
 
@@ -69,7 +69,9 @@ unit: $(TARBALL) ## Unit tests
 AT_A_TIME ?= 2
 # Whole jobs, each of which takes minutes.
 JOBS := tests/integration/acceptance/
-SUITES := $(filter-out $(JOBS),$(sort $(dir $(wildcard tests/integration/*/test_*.py))))
+# The longest first, so that none of them is alone at the end.
+LONG := $(patsubst %,tests/integration/%/,modules replay lab_rancher lab_harvester playbooks vsphere_modules)
+SUITES := $(LONG) $(filter-out $(LONG) $(JOBS),$(sort $(dir $(wildcard tests/integration/*/test_*.py))))
 
 .PHONY: integration
 integration: $(INSTALLED) ## Tests of the installed collection and of the lab, on running labs
@@ -77,9 +79,8 @@ integration: $(INSTALLED) ## Tests of the installed collection and of the lab, o
 		$(if $(K),--may-be-empty) $(SUITES) -- $(PYTEST) -o pythonpath=". $(INSTALL_PATH)"
 
 .PHONY: acceptance
-acceptance: ## What takes longest: faults in every phase of a job, Ctrl-C, and all scenarios of the roles
+acceptance: ## What takes longest: faults in every phase of a job, and Ctrl-C
 	@$(MAKE) integration SUITES="$(JOBS)"
-	@$(MAKE) molecule
 
 .PHONY: molecule
 molecule: $(INSTALLED) ## The roles' scenarios, one by one, on labs that are started once

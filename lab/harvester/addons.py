@@ -152,6 +152,9 @@ class Addons:
     async def _deploy(self, addon: Json) -> None:
         name = addon["metadata"]["name"]
         self._deployed_values[name] = addon["spec"]["valuesContent"]
+        if name not in (PCIDEVICES, DRIVER_TOOLKIT):
+            # What other addons deploy is nobody's business here.
+            return
         await self._apply_daemon_set(_daemon_set(name))
         if name == PCIDEVICES:
             await self._on_pcidevices(True)
@@ -159,6 +162,8 @@ class Addons:
             self.on_driver_rollout()
 
     async def _remove(self, name: str) -> None:
+        if name not in (PCIDEVICES, DRIVER_TOOLKIT):
+            return
         daemon_set = _daemon_set(name)["metadata"]["name"]
         try:
             await self._cluster.admin.delete(r.DAEMON_SET.path(daemon_set, r.HARVESTER_NAMESPACE))

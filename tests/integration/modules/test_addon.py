@@ -71,6 +71,19 @@ def test_values_are_merged_and_no_key_is_lost(lab_vfio: Lab, playbooks: Playbook
     assert values(lab_vfio, CONTROLLER) == {**before, "image": {**before["image"], "pullPolicy": "Always"}}
 
 
+def test_any_other_addon_is_switched_and_keeps_its_values(lab: Lab, playbooks: Playbooks) -> None:
+    model = addon(lab, CONTROLLER)
+    spec = {**model["spec"], "chart": "harvester-seeder", "enabled": False, "valuesContent": "a: 1\n"}
+    kind = {key: model[key] for key in ("apiVersion", "kind")}
+    lab.make(ADDONS, {**kind, "metadata": {"name": "harvester-seeder"}, "spec": spec})
+    ask = {"name": "harvester-seeder", "values": {"b": 2}}
+    on, again, off = playbooks.tasks((MODULE, ask), (MODULE, ask), (MODULE, {**ask, "state": "disabled"}))
+    assert on["addon"]["status"] == "AddonDeploySuccessful"
+    assert not again.changed
+    assert off["addon"]["status"] == "AddonDisabled"
+    assert values(lab, "harvester-seeder") == {"a": 1, "b": 2}
+
+
 def test_an_operation_in_progress_is_waited_for(lab_vfio: Lab, playbooks: Playbooks) -> None:
     lab = lab_vfio
     lab.run_clock(0)
