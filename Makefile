@@ -84,7 +84,7 @@ acceptance: ## What takes longest: faults in every phase of a job, and Ctrl-C
 
 .PHONY: molecule
 molecule: $(INSTALLED) ## The roles' scenarios, one by one, on labs that are started once
-	@ANSIBLE_COLLECTIONS_PATH="$(CURDIR)/$(INSTALL_PATH)" python -m tools.molecule "$(K)"
+	@exec env ANSIBLE_COLLECTIONS_PATH="$(CURDIR)/$(INSTALL_PATH)" python -m tools.molecule "$(K)"
 
 TRACES ?= tests/data/traces
 

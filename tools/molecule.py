@@ -156,8 +156,22 @@ def stop_groups() -> None:
     with starting:
         stopping.set()
     for group in list(groups):
-        with suppress(ProcessLookupError):
-            os.killpg(group, signal.SIGKILL)
+        # Ansible's workers have left the group for sessions of their own.
+        for process in (*descendants(group), group):
+            with suppress(ProcessLookupError):
+                os.kill(process, signal.SIGKILL)
+
+
+def descendants(ancestor: int) -> list[int]:
+    children: dict[int, list[int]] = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(FileNotFoundError, ProcessLookupError):
+            parent = int(stat.read_text().rsplit(")", 1)[1].split()[1])
+            children.setdefault(parent, []).append(int(stat.parent.name))
+    found = children.get(ancestor, [])
+    for process in found:
+        found += children.get(process, [])
+    return found
 
 
 def late_changes(output: str) -> bool:

@@ -49,7 +49,7 @@ def test_what_a_scenario_has_started_ends_with_the_run(tmp_path: Path, monkeypat
     command = [
         "sh",
         "-c",
-        f"sh -c 'echo $$ > {grandchild}.new; mv {grandchild}.new {grandchild}; exec sleep 600' & wait",
+        f"sh -c 'echo $$ > {grandchild}.new; mv {grandchild}.new {grandchild}; exec setsid sleep 600' & wait",
     ]
     codes: list[int] = []
     running = threading.Thread(target=lambda: codes.append(molecule.in_a_group(command, os.environ, log)))
