@@ -75,7 +75,7 @@ SUITES := $(LONG) $(filter-out $(LONG) $(JOBS),$(sort $(dir $(wildcard tests/int
 
 .PHONY: integration
 integration: $(INSTALLED) ## Tests of the installed collection and of the lab, on running labs
-	@ANSIBLE_COLLECTIONS_PATH="$(CURDIR)/$(INSTALL_PATH)" python tools/suites.py --at-a-time $(AT_A_TIME) \
+	@exec env ANSIBLE_COLLECTIONS_PATH="$(CURDIR)/$(INSTALL_PATH)" python tools/suites.py --at-a-time $(AT_A_TIME) \
 		$(if $(K),--may-be-empty) $(SUITES) -- $(PYTEST) -o pythonpath=". $(INSTALL_PATH)"
 
 .PHONY: acceptance

@@ -7,12 +7,14 @@ shown in one piece, each when it has ended.
 from __future__ import annotations
 
 import argparse
+import signal
 import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor, as_completed
 
 NO_TESTS = 5
+running: set[subprocess.Popen[str]] = set()
 
 
 def run(suite: str, command: list[str], *, live: bool) -> tuple[str, int, str, float]:
@@ -20,8 +22,18 @@ def run(suite: str, command: list[str], *, live: bool) -> tuple[str, int, str, f
     kept = {} if live else {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
     if live:
         print(suite, flush=True)
-    answer = subprocess.run([*command, suite], text=True, check=False, **kept)  # type: ignore[call-overload]
-    return suite, answer.returncode, answer.stdout or "", time.monotonic() - began
+    suite_run = subprocess.Popen([*command, suite], text=True, **kept)  # type: ignore[call-overload]
+    running.add(suite_run)
+    output, _nothing = suite_run.communicate()
+    running.discard(suite_run)
+    return suite, suite_run.returncode, output or "", time.monotonic() - began
+
+
+def stop(*_signal: object) -> None:
+    """End as by Ctrl-C, which lets pytest stop its labs; no further suite is begun."""
+    for one in running:
+        one.send_signal(signal.SIGINT)
+    sys.exit(1)
 
 
 def main() -> int:
@@ -34,13 +46,17 @@ def main() -> int:
     chosen, command = parser.parse_args(words[:split]), words[split + 1 :]
     live = chosen.at_a_time == 1 or len(chosen.suites) == 1
     failed = []
-    with ThreadPoolExecutor(chosen.at_a_time) as pool:
+    signal.signal(signal.SIGTERM, stop)
+    pool = ThreadPoolExecutor(chosen.at_a_time)
+    try:
         for done in as_completed([pool.submit(run, suite, command, live=live) for suite in chosen.suites]):
             suite, code, output, seconds = done.result()
             if not live:
                 print(f"{suite} ({seconds:.0f} s)\n{output}", flush=True)
             if code and not (code == NO_TESTS and chosen.may_be_empty):
                 failed.append(suite)
+    finally:
+        pool.shutdown(cancel_futures=True)
     if failed:
         print(f"failed: {' '.join(failed)}", file=sys.stderr)
     return 1 if failed else 0
