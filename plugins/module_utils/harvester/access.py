@@ -10,7 +10,7 @@ import base64
 import os
 import ssl
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -76,6 +76,10 @@ class Access:
                 f"The certificates for {self.host} cannot be used: {error}.",
                 hint="Check ca_cert, client_cert and client_key, or the kubeconfig they come from.",
             ) from error
+        # urllib3 sets them for each connection anew. Another thread that begins one at that moment would greet the
+        # server with memory that OpenSSL is about to free, and be answered by a "decode error".
+        context.set_alpn_protocols(["http/1.1"])
+        context.set_alpn_protocols = _is_set  # type: ignore[method-assign]
         return context
 
     @contextmanager
@@ -91,6 +95,10 @@ class Access:
                 yield cert, key
         else:
             yield None
+
+
+def _is_set(_protocols: Sequence[str]) -> None:
+    """In place of the method that would set them."""
 
 
 def from_options(params: Mapping[str, Any]) -> Access:

@@ -223,6 +223,20 @@ def test_a_change_waits_for_the_restart_that_is_asked_for_later(vms: Lab, plays:
     assert writes(lab) == []
 
 
+def test_a_restart_that_nobody_waits_for_is_only_asked_for(vms_vfio: Lab, plays: Playbooks) -> None:
+    lab = vms_vfio
+    make(lab, "web", run=True)
+    old = lab.read(f"{VMIS}/web")["metadata"]["uid"]
+    lab.run_clock(0)
+    asked = plays.task(MODULE, name="web", vgpus=ONE, restart="if_needed", wait=False)
+    assert not asked.failed, asked.message
+    assert asked["restarted"]
+    # Its guest could not even have ended yet.
+    assert lab.read(f"{VMIS}/web")["metadata"]["uid"] == old
+    lab.run_clock(50)
+    lab.until(lambda: runs(lab, "web") and note(lab, "web"))
+
+
 def test_a_vm_that_could_not_start_again_is_not_restarted(vms: Lab, plays: Playbooks) -> None:
     lab = vms
     make(lab, "other", "vgpu-0", "vgpu-1", run=True)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import base64
+import ssl
 
 import pytest
 import yaml
@@ -106,3 +107,16 @@ def test_a_kubeconfig_that_runs_a_program_is_left_to_the_library(tmp_path):
     content = kubeconfig(exec=run)
     del content["clusters"][0]["cluster"]["certificate-authority"]
     assert access.from_options({"kubeconfig": content}).token == "fresh"
+
+
+@pytest.mark.parametrize("verify", [True, False])
+def test_a_connection_that_sets_up_tls_does_not_disturb_others(verify):
+    context = access.Access("https://x", verify=verify).tls()
+    # As urllib3 does for each.
+    context.set_alpn_protocols(["h2"])
+    answers, hello = ssl.MemoryBIO(), ssl.MemoryBIO()
+    with pytest.raises(ssl.SSLWantReadError):
+        context.wrap_bio(answers, hello, server_hostname="x").do_handshake()
+    greeting = hello.read()
+    assert b"\x08http/1.1" in greeting
+    assert b"\x02h2" not in greeting

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import threading
+
 import pytest
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester import execution as module, resources as r
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.api import Denied
@@ -166,6 +168,21 @@ def test_without_waiting_independent_steps_are_only_sent():
     outcome = run(cluster, [enable(D4), enable(D5)], wait=False, vgpus=[vgpu(4), vgpu(5)])
     assert [name for name, _spec in cluster.patches] == [D4, D5]
     assert outcome.steps([enable(D4), enable(D5)]) == [enable(D4), enable(D5)]
+
+
+def test_gpus_are_worked_on_side_by_side():
+    both = threading.Barrier(2)
+    cluster = Cluster()
+    sent = cluster.patch
+
+    def patch(path, body, **more):
+        both.wait(timeout=120)
+        return sent(path, body, **more)
+
+    cluster.patch = patch
+    elsewhere = Step(ENABLE, "n1", "n1-000009000", D5, after=Q4)
+    run(cluster, [enable(D4), elsewhere], wait=False, vgpus=[vgpu(4), vgpu(5)])
+    assert sorted(name for name, _spec in cluster.patches) == [D4, D5]
 
 
 def test_a_rehearsal_tries_what_does_not_depend_on_other_steps():
