@@ -45,8 +45,8 @@ done
 
 export ANSIBLE_DISPLAY_OK_HOSTS=true
 say "What there is now"
-play capacity | sed -n '/PROFILE/,/PLAY RECAP/p' | grep -v RECAP
-play capacity -e vgpu_capacity_platform=vsphere | sed -n '/PROFILE/,/PLAY RECAP/p' | grep -v RECAP
+play capacity | sed -n '/PROFILE/,/^$/p'
+play capacity -e vgpu_capacity_platform=vsphere | sed -n '/PROFILE/,/^$/p'
 
 say "Where to look next"
 cat <<'END'
