@@ -34,7 +34,7 @@ demo: $(INSTALLED) ## Bare hosts in a lab become GPU clusters, on Harvester and 
 	@demo/run.sh
 
 .PHONY: test
-test: lint sanity unit integration molecule ## Every check there is, apart from acceptance
+test: lint sanity unit integration molecule ## Every check there is
 
 ##@ Checks; K=EXPRESSION narrows unit, integration and molecule to matching tests
 
@@ -67,20 +67,14 @@ unit: $(TARBALL) ## Unit tests
 
 # Each in a process of its own, so that its labs end with it. AT_A_TIME=1 for one after the other, with live output.
 AT_A_TIME ?= 2
-# Whole jobs, each of which takes minutes.
-JOBS := tests/integration/acceptance/
 # The longest first, so that none of them is alone at the end.
 LONG := $(patsubst %,tests/integration/%/,modules replay lab_rancher lab_harvester playbooks vsphere_modules)
-SUITES := $(LONG) $(filter-out $(LONG) $(JOBS),$(sort $(dir $(wildcard tests/integration/*/test_*.py))))
+SUITES := $(LONG) $(filter-out $(LONG),$(sort $(dir $(wildcard tests/integration/*/test_*.py))))
 
 .PHONY: integration
 integration: $(INSTALLED) ## Tests of the installed collection and of the lab, on running labs
 	@exec env ANSIBLE_COLLECTIONS_PATH="$(CURDIR)/$(INSTALL_PATH)" python tools/suites.py --at-a-time $(AT_A_TIME) \
 		$(if $(K),--may-be-empty) $(SUITES) -- $(PYTEST) -o pythonpath=". $(INSTALL_PATH)"
-
-.PHONY: acceptance
-acceptance: ## What takes longest: faults in every phase of a job, and Ctrl-C
-	@$(MAKE) integration SUITES="$(JOBS)"
 
 .PHONY: molecule
 molecule: $(INSTALLED) ## The roles' scenarios, one by one, on labs that are started once

@@ -26,8 +26,10 @@ def demo(tmp_path: Path) -> Iterator[Callable[[], tuple[subprocess.Popen[str], R
 
     def start() -> tuple[subprocess.Popen[str], RunDir]:
         environment = {**os.environ, "DEMO_RUN_DIR": str(run.path), "PYTHONUNBUFFERED": "1"}
+        # Whoever runs the tests in the background may ignore Ctrl-C, and that would be inherited.
+        command = ["env", "--default-signal=INT", "demo/run.sh"]
         process = subprocess.Popen(
-            ["demo/run.sh"], cwd=CHECKOUT, env=environment, stdout=subprocess.PIPE, text=True, start_new_session=True
+            command, cwd=CHECKOUT, env=environment, stdout=subprocess.PIPE, text=True, start_new_session=True
         )
         return process, run
 
