@@ -29,7 +29,7 @@ import yaml
 
 from lab import scenario as scenarios, up
 from lab.rundir import RunDir
-from tests.integration.modules import warm_interpreter
+from tests.integration import warm_interpreter
 
 CHECKOUT = Path(__file__).resolve().parent.parent
 SCENARIOS = CHECKOUT / "extensions/molecule"

@@ -31,7 +31,7 @@ def run(suite: str, command: list[str], *, live: bool) -> tuple[str, int, str, f
 
 def stop(*_signal: object) -> None:
     """End as by Ctrl-C, which lets pytest stop its labs; no further suite is begun."""
-    for one in running:
+    for one in list(running):
         one.send_signal(signal.SIGINT)
     sys.exit(1)
 

@@ -152,7 +152,7 @@ class Addons:
     async def _deploy(self, addon: Json) -> None:
         name = addon["metadata"]["name"]
         self._deployed_values[name] = addon["spec"]["valuesContent"]
-        if name not in (PCIDEVICES, DRIVER_TOOLKIT):
+        if name not in CHARTS:
             # What other addons deploy is nobody's business here.
             return
         await self._apply_daemon_set(_daemon_set(name))
@@ -162,7 +162,7 @@ class Addons:
             self.on_driver_rollout()
 
     async def _remove(self, name: str) -> None:
-        if name not in (PCIDEVICES, DRIVER_TOOLKIT):
+        if name not in CHARTS:
             return
         daemon_set = _daemon_set(name)["metadata"]["name"]
         try:

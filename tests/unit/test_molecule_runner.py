@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ import pytest
 from tools import molecule
 from tools.molecule import late_changes, runs
 
+PATIENCE_SECONDS = 120
 GREEN, PLAIN = "\x1b[32m", "\x1b[0m"
 
 
@@ -54,16 +56,21 @@ def test_what_a_scenario_has_started_ends_with_the_run(tmp_path: Path, monkeypat
     codes: list[int] = []
     running = threading.Thread(target=lambda: codes.append(molecule.in_a_group(command, os.environ, log)))
     running.start()
-    while not grandchild.exists():
-        time.sleep(0.01)
+    until(grandchild.exists)
     molecule.stop_groups()
     running.join()
     assert codes == [-9]
-    while runs_still(int(grandchild.read_text())):
-        time.sleep(0.01)
+    until(lambda: not runs_still(int(grandchild.read_text())))
     # Nothing is begun any more.
     assert molecule.in_a_group(["false"], os.environ, log) == 1
     log.close()
+
+
+def until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
 
 
 def runs_still(pid: int) -> bool:

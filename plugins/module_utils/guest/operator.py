@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from ansible_collections.vgpu.fleet.plugins.module_utils.guest.smoke_test import gpus_of
+from ansible_collections.vgpu.fleet.plugins.module_utils.guest.objects import gpus_of, why
 
 # The operator marks nodes on which it has found a GPU.
 PRESENT_LABEL = "nvidia.com/gpu.present"
@@ -63,7 +63,7 @@ def complaints(policies: Iterable[Mapping[str, Any]], pods: Iterable[Mapping[str
         if one.get("type") == "Error" and one.get("status") == "True" and one.get("message")
     ]
     for pod in pods:
-        said += [f"pod {pod['metadata']['name']} waits: {why}" for why in _waits(pod.get("status") or {})]
+        said += [f"pod {pod['metadata']['name']} waits: {one}" for one in _waits(pod.get("status") or {})]
     return list(dict.fromkeys(said))
 
 
@@ -72,6 +72,5 @@ def _waits(status: Mapping[str, Any]) -> list[str]:
         *(status.get("initContainerStatuses") or []),
         *(status.get("containerStatuses") or []),
     ]
-    waiting = [(one.get("state") or {}).get("waiting") or {} for one in containers]
-    said = [": ".join(filter(None, (one.get("reason"), one.get("message")))) for one in waiting if one]
+    said = [why((one.get("state") or {}).get("waiting") or {}) for one in containers]
     return list(dict.fromkeys(filter(None, said)))

@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from ansible_collections.vgpu.fleet.plugins.module_utils.guest.objects import RESOURCE, gpus_of, why
+
 Json = dict[str, Any]
 
-RESOURCE = "nvidia.com/gpu"
 LABEL = "vgpu.fleet/smoke-test"
 NODE_ANNOTATION = "vgpu.fleet/node"
 PASSED = "Test PASSED"
@@ -31,11 +32,6 @@ class Sample:
     gpus: int = 1
     runtime_class: str = ""
     pull_secrets: Sequence[str] = ()
-
-
-def gpus_of(node: Mapping[str, Any]) -> int:
-    """How many GPUs a node offers."""
-    return int(((node.get("status") or {}).get("allocatable") or {}).get(RESOURCE, 0))
 
 
 def jobs(nodes: Iterable[Mapping[str, Any]], names: Sequence[str], sample: Sample) -> list[Json]:
@@ -90,16 +86,14 @@ def results(
         name, status = one["metadata"]["name"], one.get("status") or {}
         log = logs.get(name, "")
         passed = bool(status.get("succeeded")) and PASSED in log
-        container = one["spec"]["template"]["spec"]["containers"][0]
-        asked = ((container.get("resources") or {}).get("limits") or {}).get(RESOURCE, 0)
         found.append(
             {
                 "node": one["metadata"]["annotations"][NODE_ANNOTATION],
-                "gpus": int(asked),
+                "gpus": _asked(one),
                 "passed": passed,
                 "seconds": _seconds(status),
                 "log": log,
-                "reason": "" if passed else _reason(name, pods, offered=bool(asked)),
+                "reason": "" if passed else _reason(one, pods, log),
             }
         )
     return sorted(found, key=lambda result: str(result["node"]))
@@ -114,9 +108,17 @@ def _seconds(status: Mapping[str, Any]) -> int | None:
     return int((done - began).total_seconds())
 
 
-def _reason(job_name: str, pods: Sequence[Mapping[str, Any]], *, offered: bool) -> str:
-    said = [] if offered else [f"it offers no {RESOURCE}"]
-    mine = [pod for pod in pods if (pod["metadata"].get("labels") or {}).get("job-name") == job_name]
+def _asked(job: Mapping[str, Any]) -> int:
+    container = job["spec"]["template"]["spec"]["containers"][0]
+    return int(((container.get("resources") or {}).get("limits") or {}).get(RESOURCE, 0))
+
+
+def _reason(job: Mapping[str, Any], pods: Sequence[Mapping[str, Any]], log: str) -> str:
+    if (job.get("status") or {}).get("succeeded"):
+        return f"its log does not say {PASSED}" if log else "its log cannot be read, though the job succeeded"
+    said = [] if _asked(job) else [f"it offers no {RESOURCE}"]
+    name = job["metadata"]["name"]
+    mine = [pod for pod in pods if (pod["metadata"].get("labels") or {}).get("job-name") == name]
     for pod in mine:
         said += _said(pod.get("status") or {})
     nothing = "its pod has not run" if mine else "its pod has not been made"
@@ -129,15 +131,11 @@ def _said(status: Mapping[str, Any]) -> list[str]:
         for one in status.get("conditions") or []
         if one.get("type") == "PodScheduled" and one.get("status") == "False"
     ]
-    said.append(_both(status))
+    said.append(why(status))
     for container in status.get("containerStatuses") or []:
         state = container.get("state") or {}
         ending = state.get("terminated") or {}
         if ending.get("exitCode"):
-            said.append(_both(ending) or f"exit code {ending['exitCode']}")
-        said.append(_both(state.get("waiting") or {}))
+            said.append(why(ending) or f"exit code {ending['exitCode']}")
+        said.append(why(state.get("waiting") or {}))
     return said
-
-
-def _both(said: Mapping[str, Any]) -> str:
-    return ": ".join(filter(None, (said.get("reason"), said.get("message"))))

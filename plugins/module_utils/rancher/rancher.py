@@ -14,7 +14,7 @@ from functools import cached_property
 from typing import Any
 
 from ansible_collections.vgpu.fleet.plugins.module_utils.errors import FleetError, listing, nearest
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester import access, snapshot as snapshots
+from ansible_collections.vgpu.fleet.plugins.module_utils.harvester import access, resources as r, snapshot as snapshots
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.access import Access
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.api import ApiServer, Forbidden, Json, NotFound
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.snapshot import Listing, Snapshot
@@ -22,7 +22,6 @@ from ansible_collections.vgpu.fleet.plugins.module_utils.rancher.machine_config 
 from ansible_collections.vgpu.fleet.plugins.module_utils.rancher.pool import Pool
 
 PROXY = "/k8s/clusters/"
-INSTANCES = "/apis/kubevirt.io/v1/virtualmachineinstances"
 CREDENTIALS_NAMESPACE = "cattle-global-data"
 CREDENTIAL_PREFIX = "harvestercredentialConfig-"
 CLUSTER_LABEL = "cluster.x-k8s.io/cluster-name"
@@ -174,7 +173,7 @@ class Rancher:
         not told of the next. Its pod is.
         """
         api = ApiServer(self._way(cluster, identity))
-        instances = Listing.of(api.get(INSTANCES)).items.items()
+        instances = Listing.of(api.get(r.INSTANCES)).items.items()
         said = {path: _unscheduled(instance) for path, instance in instances}
         try:
             pods = api.get("/api/v1/pods", labelSelector="kubevirt.io=virt-launcher")["items"]

@@ -10,8 +10,8 @@ import pytest
 
 from lab import up
 from lab.rundir import RunDir
+from tests.integration import warm_interpreter
 from tests.integration.labs import Lab
-from tests.integration.modules import warm_interpreter
 from tests.integration.modules.playbooks import Playbooks
 from tests.integration.ranchers import Rancher
 

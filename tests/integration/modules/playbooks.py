@@ -12,7 +12,7 @@ from typing import Any
 import yaml
 
 from tests.integration.modules.forked_ansible import Forks
-from tests.integration.modules.warm_interpreter import INSTALLED
+from tests.integration.warm_interpreter import INSTALLED
 
 Json = dict[str, Any]
 # A module, its options, and keywords of the task.

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from lab import up
+from tests.integration import warm_interpreter
 from tests.integration.labs import Lab
-from tests.integration.modules import warm_interpreter
 from tests.integration.playbooks.runs import Runs
 
 SPEED = 50.0

@@ -1,4 +1,4 @@
-"""Another layout on GPUs that VMs use. What happens when a step fails is in acceptance/."""
+"""Another layout on GPUs that VMs use. What happens when a step fails is in test_reprofile_faults.py."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from pyVim.connect import Disconnect
 from pyVmomi import vim
 
 from lab import binaries, scenario, vsphere
-from tests.integration.modules import warm_interpreter
+from tests.integration import warm_interpreter
 from tests.integration.modules.playbooks import Playbooks
 from tests.integration.vsphere_lab.conftest import VCenter as Client
 

@@ -57,7 +57,9 @@ def test_a_node_passed_if_the_job_succeeded_and_says_so():
         "log": "Test PASSED\nDone\n",
         "reason": "",
     }
-    assert (bad["node"], bad["passed"], bad["reason"]) == ("gpu-2", False, "its pod has not run")
+    assert (bad["node"], bad["passed"], bad["reason"]) == ("gpu-2", False, "its log does not say Test PASSED")
+    (unread,) = results(ended[:1], [pod(second)], {})
+    assert unread["reason"] == "its log cannot be read, though the job succeeded"
 
 
 def test_what_a_pod_waits_for_or_died_of_is_told():

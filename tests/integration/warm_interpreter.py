@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-INSTALLED = Path(__file__).parents[3] / "build/installed"
+INSTALLED = Path(__file__).parents[2] / "build/installed"
 SERVER = Path(__file__).with_name("warm_python.py")
 # What modules import from elsewhere, by what they are for.
 LIBRARIES = {

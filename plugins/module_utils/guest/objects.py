@@ -1,0 +1,22 @@
+# Copyright: (c) 2026, The vgpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What a guest cluster's own objects say: how many GPUs a node offers, and why something does not run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+RESOURCE = "nvidia.com/gpu"
+
+
+def gpus_of(node: Mapping[str, Any]) -> int:
+    """How many GPUs a node offers."""
+    return int(((node.get("status") or {}).get("allocatable") or {}).get(RESOURCE, 0))
+
+
+def why(said: Mapping[str, Any]) -> str:
+    """The reason and the message of a state or a status, as far as it has them."""
+    return ": ".join(filter(None, (said.get("reason"), said.get("message"))))
