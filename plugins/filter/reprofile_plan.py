@@ -35,6 +35,10 @@ options:
   vm_labels:
     description: Labels of further VMs that may be stopped.
     type: dict
+  serial:
+    description: How many GPUs are changed at a time.
+    type: int
+    default: 1
 author:
   - The vgpu.fleet contributors (@vgpu-fleet)
 """
@@ -47,7 +51,8 @@ EXAMPLES = r"""
 
 RETURN = r"""
 _value:
-  description: C(work) has the GPUs to change, C(refusals) why it must not be done, and C(lines) the plan for people.
+  description: C(work) has the GPUs to change, as many together as O(serial) says, C(refusals) why it must not be done, and
+    C(lines) the plan for people.
   type: dict
 """
 

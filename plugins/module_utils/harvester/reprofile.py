@@ -4,8 +4,8 @@
 
 """What it takes to give GPUs another layout that VMs use: which VMs have to be stopped, and what to put back. Pure.
 
-Everything is tried on the record of the fleet first, GPU by GPU in the order in which they are changed, with those VMs
-out of the way that may be stopped: what cannot work is refused before any of them is.
+Everything is tried on the record of the fleet first, in the order in which GPUs are changed, with those VMs out of the
+way that may be stopped: what cannot work is refused before any of them is.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any
 
 from ansible_collections.vgpu.fleet.plugins.module_utils import planner
@@ -62,8 +63,9 @@ def reprofile_plan(
     layout: Sequence[Mapping[str, Any]],
     vms: Iterable[Mapping[str, Any]] = (),
     vm_labels: Mapping[str, str] | None = None,
+    serial: int = 1,
 ) -> Json:
-    """The GPUs to change, in order, with what each step needs; why it must not be done; and lines for people."""
+    """The GPUs to change, in order and so many at a time, with what that needs; why not to do it; lines for people."""
     read = Fleet.from_dict(found)
     fleet = with_running_vms_bound(read)
     wanted = [(str(entry["profile"]), int(entry["count"])) for entry in layout]
@@ -73,36 +75,47 @@ def reprofile_plan(
         machines = _machines(read, vms, vm_labels or {})
     except FleetError as error:
         return {"work": [], "refusals": [str(error)], "lines": [NOTHING]}
-    for name in gpus:
+    freed = _without(fleet, machines)
+    differing = [name for name in gpus if not _has(freed, name, wanted)]
+    for names in (differing[start : start + serial] for start in range(0, len(differing), serial)):
         try:
-            change, fleet = _change(fleet, name, wanted, machines)
+            change, fleet = _change(fleet, names, wanted, machines)
         except InTheWay as error:
             refusals.append(str(error))
         except FleetError as error:
-            refusals.append(f"{name}: {error}")
+            refusals.append(f"{', '.join(names)}: {error}")
         else:
-            work += [change] if change else []
+            work.append(change)
     return {"work": work, "refusals": refusals, "lines": [_line(one, layout) for one in work] or [NOTHING]}
 
 
-def _change(fleet: Fleet, name: str, wanted: Layout, machines: Mapping[str, Machine]) -> tuple[Json | None, Fleet]:
-    """What it takes on one GPU, if anything, and the fleet afterwards."""
-    gpu = next(one for one in fleet.gpus if one.name == name)
-    users = _users(fleet, gpu, machines)
-    stopped = [machines[path] for path in users if path in machines]
-    if not any(one.after != one.before for one in stopped) and _possible(fleet, name, wanted):
+def _change(fleet: Fleet, names: Sequence[str], wanted: Layout, machines: Mapping[str, Machine]) -> tuple[Json, Fleet]:
+    """What it takes on some GPUs, and the fleet afterwards."""
+    gpus = [gpu for gpu in fleet.gpus if gpu.name in names]
+    users = {gpu.name: _users(fleet, gpu, machines) for gpu in gpus}
+    stopped = [machines[path] for path in sorted({*chain(*users.values())} & machines.keys())]
+    if not any(one.after != one.before for one in stopped) and _possible(fleet, names, wanted):
         stopped = []
     freed = _without(fleet, {one.holder.path for one in stopped})
     try:
-        steps = _steps(freed, name, wanted)
+        steps = _steps(freed, names, wanted)
     except FleetError as error:
-        foreign = [path for path in users if path not in machines]
-        if foreign:
-            raise InTheWay(f"{name} is used by {' and '.join(foreign)}, which may not be stopped.") from error
+        foreign = {name: [path for path in paths if path not in machines] for name, paths in users.items()}
+        said = [
+            f"{name} is used by {' and '.join(some)}, which may not be stopped."
+            for name, some in foreign.items()
+            if some
+        ]
+        if said:
+            raise InTheWay(" ".join(said)) from error
         raise
-    if not steps:
-        return None, fleet
-    change = {"gpu": name, "before": _before(gpu), "vms": [one.as_dict() for one in stopped]}
+    change = {
+        "gpus": list(names),
+        "before": [one for gpu in gpus for one in _before(gpu)],
+        "empty": [gpu.name for gpu in gpus if not _before(gpu)],
+        "off": [gpu.name for gpu in gpus if not gpu.sharing],
+        "vms": [one.as_dict() for one in stopped],
+    }
     return change, _restarted(after_steps(freed, steps), stopped)
 
 
@@ -161,14 +174,21 @@ def _without(fleet: Fleet, paths: Collection[str]) -> Fleet:
     return replace(fleet, nodes=nodes, claims=tuple(one for one in fleet.claims if one.holder.path not in paths))
 
 
-def _steps(fleet: Fleet, gpu: str, wanted: Layout) -> tuple[Step, ...]:
-    demands = [Demand(profile, count, PER_GPU, gpus=(gpu,)) for profile, count in wanted]
+def _steps(fleet: Fleet, gpus: Sequence[str], wanted: Layout) -> tuple[Step, ...]:
+    demands = [Demand(profile, count, PER_GPU, gpus=tuple(gpus)) for profile, count in wanted]
     return planner.plan(fleet, demands, POLICY).steps
 
 
-def _possible(fleet: Fleet, gpu: str, wanted: Layout) -> bool:
+def _has(fleet: Fleet, gpu: str, wanted: Layout) -> bool:
     try:
-        _steps(fleet, gpu, wanted)
+        return not _steps(fleet, [gpu], wanted)
+    except FleetError:
+        return False
+
+
+def _possible(fleet: Fleet, gpus: Sequence[str], wanted: Layout) -> bool:
+    try:
+        _steps(fleet, gpus, wanted)
     except FleetError:
         return False
     return True
@@ -207,5 +227,6 @@ def _line(one: Mapping[str, Any], layout: Sequence[Mapping[str, Any]]) -> str:
     before = Counter(slot["profile"] for slot in one["before"])
     had = ", ".join(f"{count} x {profile}" for profile, count in sorted(before.items())) or "nothing"
     gets = ", ".join(f"{entry['count']} x {entry['profile']}" for entry in layout)
+    each = " each" if len(one["gpus"]) > 1 else ""
     stops = ", ".join(f"{vm['namespace']}/{vm['name']}" for vm in one["vms"])
-    return f"{one['gpu']}: {had} -> {gets}" + (f", stopping {stops}" if stops else "")
+    return f"{', '.join(one['gpus'])}: {had} -> {gets}{each}" + (f", stopping {stops}" if stops else "")

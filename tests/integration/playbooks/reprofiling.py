@@ -12,7 +12,8 @@ from tests.integration.playbooks.runs import Run, Runs
 
 GPU = "gpu-a-000008000"
 NAMES = [f"gpu-a-00000800{function}" for function in "4567"]
-RESOURCE = "nvidia.com/NVIDIA_A2-4Q"
+OTHER_GPU = "gpu-b-000008000"
+RESOURCE, LARGE = "nvidia.com/NVIDIA_A2-4Q", "nvidia.com/NVIDIA_A2-8Q"
 # The trainer has one A2-4Q of gpu-a, and gets an A2-8Q.
 CHANGE: dict[str, Any] = {
     "vgpu_reprofile_nodes": ["gpu-a"],
@@ -26,51 +27,58 @@ def in_use(lab: Lab) -> None:
     """Two A2-4Q on gpu-a, of which a running VM has one."""
     lab.enable_gpus(GPU)
     lab.enable_vgpus(dict.fromkeys(NAMES[:2], "NVIDIA A2-4Q"))
-    spec = {
-        "domain": {
-            "devices": {"hostDevices": [{"name": "vgpu-0", "deviceName": RESOURCE}]},
-            "resources": {"requests": {"memory": "1Gi"}},
-        }
-    }
-    body = {
-        "apiVersion": "kubevirt.io/v1",
-        "kind": "VirtualMachine",
-        "metadata": {"name": "trainer", "namespace": "default", "labels": {"team": "ml"}},
-        "spec": {"runStrategy": "Always", "template": {"metadata": {"labels": {"team": "ml"}}, "spec": spec}},
-    }
-    lab.make("/apis/kubevirt.io/v1/namespaces/default/virtualmachines", body)
+    lab.make(MACHINES, machine("trainer", runStrategy="Always"))
     lab.until(lambda: runs_with(lab) == [RESOURCE] and noted(lab), real=True)
 
 
-def trainer(lab: Lab) -> dict[str, Any]:
-    return lab.read("/apis/kubevirt.io/v1/namespaces/default/virtualmachines/trainer")
+def machine(name: str, **how: Any) -> dict[str, Any]:
+    """A VM with an A2-4Q."""
+    devices = {"hostDevices": [{"name": "vgpu-0", "deviceName": RESOURCE}]}
+    spec = {"domain": {"devices": devices, "resources": {"requests": {"memory": "1Gi"}}}}
+    labels = {"team": "ml"}
+    return {
+        "apiVersion": "kubevirt.io/v1",
+        "kind": "VirtualMachine",
+        "metadata": {"name": name, "namespace": "default", "labels": labels},
+        "spec": {**how, "template": {"metadata": {"labels": labels}, "spec": spec}},
+    }
+
+
+def vm(lab: Lab, name: str = "trainer") -> dict[str, Any]:
+    return lab.read(f"{MACHINES}/{name}")
 
 
 def noted(lab: Lab) -> bool:
-    return "harvesterhci.io/deviceAllocationDetails" in (trainer(lab)["metadata"].get("annotations") or {})
+    return "harvesterhci.io/deviceAllocationDetails" in (vm(lab)["metadata"].get("annotations") or {})
 
 
-def runs_with(lab: Lab) -> list[str]:
+def runs_with(lab: Lab, name: str = "trainer") -> list[str]:
     """The vGPUs of the VM if it runs."""
-    vm = trainer(lab)
-    if (vm.get("status") or {}).get("printableStatus") != "Running":
-        return []
-    devices = vm["spec"]["template"]["spec"]["domain"]["devices"]
+    return has(lab, name) if state(lab, name) == "Running" else []
+
+
+def has(lab: Lab, name: str = "trainer") -> list[str]:
+    devices = vm(lab, name)["spec"]["template"]["spec"]["domain"]["devices"]
     return [device["deviceName"] for device in devices.get("hostDevices") or []]
 
 
-def layout(lab: Lab) -> dict[str, str]:
-    vgpus = lab.vgpus(GPU)
+def state(lab: Lab, name: str) -> str:
+    return str((vm(lab, name).get("status") or {}).get("printableStatus"))
+
+
+def layout(lab: Lab, gpu: str = GPU) -> dict[str, str]:
+    vgpus = lab.vgpus(gpu)
     return {vgpu["metadata"]["name"]: vgpu["spec"]["vGPUTypeName"] for vgpu in vgpus if vgpu["spec"]["enabled"]}
 
 
+MACHINES = "/apis/kubevirt.io/v1/namespaces/default/virtualmachines"
 VMIS = "/apis/kubevirt.io/v1/namespaces/default/virtualmachineinstances"
 HELD_UP = "tests.example/held-up"
 POLICIES = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"
 BINDINGS = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings"
 PROBE = "tests.example/probe"
 WHERE = {
-    "virtualmachines": ("kubevirt.io", "/apis/kubevirt.io/v1/namespaces/default/virtualmachines/trainer"),
+    "virtualmachines": ("kubevirt.io", f"{MACHINES}/trainer"),
     "vgpudevices": ("devices.harvesterhci.io", f"{VGPUS}/{NAMES[0]}"),
 }
 

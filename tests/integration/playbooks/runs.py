@@ -18,6 +18,9 @@ INSTALLED = CHECKOUT / "build/installed"
 # What the lab exports for people, and AWX does not inject.
 NOT_INJECTED = ("LAB_", "KUBECONFIG")
 
+# What Ansible says of a condition that did not come true.
+WAITED_IN_VAIN = "Task failed: Action failed: Unknown error."
+
 
 @dataclass(frozen=True)
 class Run:
@@ -46,6 +49,14 @@ class Run:
         """What the last task that failed said."""
         failed = [event["event_data"]["res"] for event in self.results("runner_on_failed")]
         return str(failed[-1].get("msg", "")) if failed else ""
+
+    @property
+    def crashes(self) -> list[str]:
+        """What Ansible said of modules and templates that broke, rather than what they said themselves."""
+        failed = [event["event_data"]["res"] for event in self.results("runner_on_failed", "runner_item_on_failed")]
+        said = [str(result.get("msg", "")) for result in failed]
+        broken = [message for message in said if message.startswith(("Task failed", "MODULE FAILURE"))]
+        return [message for message in broken if message != WAITED_IN_VAIN]
 
     @property
     def failed_task(self) -> str:
@@ -94,6 +105,7 @@ class Runs:
             cmdline=f"{'--check ' if check else ''}{options}".strip() or None,
             quiet=True,
         )
-        events = list(done.events)
-        assert "Traceback" not in json.dumps(events), done.stdout.read()
-        return Run(done.status, dict(done.stats or {}), events)
+        run = Run(done.status, dict(done.stats or {}), list(done.events))
+        assert run.crashes == [], run.crashes
+        assert "Traceback" not in json.dumps(run.events), done.stdout.read()
+        return run

@@ -6,7 +6,23 @@ import pytest
 
 from tests.integration.api import VGPUS, VMS
 from tests.integration.labs import Lab
-from tests.integration.playbooks.reprofiling import CHANGE, GPU, changed, in_use, layout, runs_with, trainer
+from tests.integration.playbooks.reprofiling import (
+    CHANGE,
+    GPU,
+    LARGE,
+    MACHINES,
+    NAMES,
+    OTHER_GPU,
+    RESOURCE,
+    changed,
+    has,
+    in_use,
+    layout,
+    machine,
+    runs_with,
+    state,
+    vm,
+)
 from tests.integration.playbooks.runs import Runs
 
 
@@ -35,13 +51,54 @@ def test_what_cannot_work_is_refused_before_any_vm_is_stopped(used: Lab, runs: R
 
 
 def test_the_layout_changes_and_the_vm_runs_with_its_new_vgpu(used: Lab, runs: Runs) -> None:
-    done = changed(runs, {**CHANGE, "vgpu_reprofile_vm_labels": {"team": "ml"}})
+    both = {**CHANGE, "vgpu_reprofile_nodes": ["gpu-a", "gpu-b"], "vgpu_reprofile_serial": 2}
+    done = changed(runs, {**both, "vgpu_reprofile_vm_labels": {"team": "ml"}})
     assert done.status == "successful", done.shown
-    assert sorted(layout(used).values()) == ["NVIDIA A2-8Q"] * 2
-    assert used.until(lambda: runs_with(used) == ["nvidia.com/NVIDIA_A2-8Q"], real=True)
-    assert trainer(used)["spec"]["runStrategy"] == "Always"
-    again = changed(runs, CHANGE)
+    assert f"{GPU}, {OTHER_GPU}: 2 x NVIDIA A2-4Q -> 2 x A2-8Q each, stopping default/trainer" in done.shown
+    assert sorted([*layout(used).values(), *layout(used, OTHER_GPU).values()]) == ["NVIDIA A2-8Q"] * 4
+    assert used.until(lambda: runs_with(used) == [LARGE], real=True)
+    assert vm(used)["spec"]["runStrategy"] == "Always"
+    again = changed(runs, both)
     assert (again.status, again.changed) == ("successful", 0)
     assert "Nothing to do" in again.shown
     assert len(used.items(VMS)) == 1
     assert used.items(VGPUS)
+
+
+# Ways to set whether a VM runs.
+HOW = {
+    "rerun": {"runStrategy": "RerunOnFailure"},
+    "by-hand": {"runStrategy": "Manual"},
+    "older": {"running": True},
+    "resting": {"runStrategy": "Manual"},
+}
+SUBRESOURCES = "/apis/subresources.kubevirt.io/v1/namespaces/default/virtualmachines"
+
+
+def set_in_every_way(lab: Lab) -> None:
+    lab.enable_gpus(GPU)
+    lab.enable_vgpus(dict.fromkeys(NAMES, "NVIDIA A2-4Q"))
+    for name, how in HOW.items():
+        lab.make(MACHINES, machine(name, **how))
+    lab.until(lambda: state(lab, "by-hand") == "Stopped", real=True)
+    lab.api.action(f"{SUBRESOURCES}/by-hand/start")
+    for name in ("rerun", "by-hand", "older"):
+        lab.until(lambda name=name: runs_with(lab, name) == [RESOURCE], real=True)
+
+
+def test_vms_run_or_not_as_before_however_that_is_set(lab: Lab, runs: Runs) -> None:
+    lab.begin(arranged=set_in_every_way)
+    other = [{"profile": "A2-4C", "count": 1}]
+    change = {
+        "vgpu_reprofile_gpus": [GPU],
+        "vgpu_reprofile_layout": [{"profile": "A2-4C", "count": 4}],
+        "vgpu_reprofile_vms": [{"name": name, "vgpus": other} for name in HOW],
+    }
+    done = changed(runs, change)
+    assert done.status == "successful", done.shown
+    for name in ("rerun", "by-hand", "older"):
+        assert lab.until(lambda name=name: runs_with(lab, name) == ["nvidia.com/NVIDIA_A2-4C"], real=True)
+    assert (state(lab, "resting"), has(lab, "resting")) == ("Stopped", ["nvidia.com/NVIDIA_A2-4C"])
+    for name, how in HOW.items():
+        spec = vm(lab, name)["spec"]
+        assert {key: spec[key] for key in ("running", "runStrategy") if key in spec} == how

@@ -2,22 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+
 import pytest
 
+from tests.integration.api import VGPUS
 from tests.integration.labs import Lab
 from tests.integration.playbooks.reprofiling import (
     BEFORE,
     CHANGE,
     GPU,
     HELD_UP,
+    LARGE,
+    NAMES,
+    OTHER_GPU,
     RESOURCE,
     VMIS,
     changed,
+    has,
     in_use,
     layout,
     refusing,
     runs_with,
-    trainer,
+    vm,
 )
 from tests.integration.playbooks.runs import Runs
 
@@ -50,18 +59,54 @@ def test_a_fault_in_any_phase_is_told_and_everything_is_as_before(used: Lab, run
         with refusing(used, resource, refused):
             failed = changed(runs, CHANGE)
         assert failed.status == "failed"
-        assert f"{GPU} could not get its layout. {step}: " in failed.failure, failed.shown
-        assert "The GPU and its VMs are as they were before." in failed.failure, failed.failure
+        assert f"{GPU} could not be changed. {step}: " in failed.failure, failed.shown
+        assert "Everything is as it was before." in failed.failure, failed.failure
         assert layout(used) == BEFORE, step
         assert used.until(lambda: runs_with(used) == [RESOURCE], real=True), step
-        assert trainer(used)["spec"]["runStrategy"] == "Always", step
+        assert vm(used)["spec"]["runStrategy"] == "Always", step
+
+
+def test_what_somebody_changes_meanwhile_is_seen_and_undone(used: Lab, runs: Runs) -> None:
+    """The last phase looks at the outcome: there is a vGPU now that nobody asked the role for."""
+    one = {**CHANGE, "vgpu_reprofile_layout": [{"profile": "A2-8Q", "count": 1}]}
+    with once_it_has_its_vgpu_another_is_enabled(used):
+        failed = changed(runs, one)
+    assert f"{GPU} could not be changed. Their vGPUs can be used: There are 2 vGPUs" in failed.failure, failed.shown
+    assert "Everything is as it was before." in failed.failure, failed.failure
+    assert layout(used) == BEFORE
+    assert used.until(lambda: runs_with(used) == [RESOURCE], real=True)
+
+
+@contextmanager
+def once_it_has_its_vgpu_another_is_enabled(lab: Lab) -> Iterator[None]:
+    def enable() -> None:
+        lab.until(lambda: has(lab) == [LARGE], real=True)
+        free = next(name for name in NAMES if name not in layout(lab))
+        lab.write(f"{VGPUS}/{free}", {"spec": {"enabled": True, "vGPUTypeName": "NVIDIA A2-8Q"}})
+
+    with ThreadPoolExecutor(1) as somebody:
+        enabled = somebody.submit(enable)
+        yield
+        enabled.result()
+
+
+def test_of_several_gpus_at_a_time_all_are_put_back(used: Lab, runs: Runs) -> None:
+    both = {**CHANGE, "vgpu_reprofile_nodes": ["gpu-a", "gpu-b"], "vgpu_reprofile_serial": 2}
+    with refusing(used, *FAULTS["The VMs have their vGPUs"]):
+        failed = changed(runs, both)
+    assert f"{GPU}, {OTHER_GPU} could not be changed. The VMs have their vGPUs: " in failed.failure, failed.shown
+    assert "Everything is as it was before." in failed.failure, failed.failure
+    assert layout(used) == BEFORE
+    assert used.vgpus(OTHER_GPU) == []
+    assert not used.gpu(OTHER_GPU)["spec"]["enabled"]
+    assert used.until(lambda: runs_with(used) == [RESOURCE], real=True)
 
 
 def test_a_vm_that_does_not_end_keeps_its_vgpu_and_is_told(used: Lab, runs: Runs) -> None:
     instance = f"{VMIS}/trainer"
     used.write(instance, {"metadata": {"finalizers": [*used.read(instance)["metadata"]["finalizers"], HELD_UP]}})
     failed = changed(runs, {**CHANGE, "vgpu_reprofile_wait_timeout": 3})
-    assert f"{GPU} could not get its layout. They have ended: " in failed.failure
+    assert f"{GPU} could not be changed. They have ended: default/trainer still runs." in failed.failure, failed.failure
     assert "Not put back: trainer: " in failed.failure
     assert layout(used) == BEFORE
     left = [name for name in used.read(instance)["metadata"]["finalizers"] if name != HELD_UP]
@@ -73,6 +118,6 @@ def test_a_vm_that_does_not_end_keeps_its_vgpu_and_is_told(used: Lab, runs: Runs
 def test_what_cannot_be_put_back_is_told(used: Lab, runs: Runs) -> None:
     with refusing(used, "vgpudevices", "object.spec.enabled"):
         failed = changed(runs, CHANGE)
-    assert f"{GPU} could not get its layout. The profiles are changed: " in failed.failure
+    assert f"{GPU} could not be changed. The profiles are changed: " in failed.failure
     assert f"Not put back: the profiles of {GPU}: " in failed.failure
     assert "; trainer: " in failed.failure

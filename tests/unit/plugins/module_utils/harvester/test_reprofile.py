@@ -130,3 +130,44 @@ def test_what_an_earlier_gpu_gives_a_vm_is_not_free_for_the_next() -> None:
         "n:b: default/second would not find 2 x NVIDIA A2-16Q on one node afterwards."
         " Give it other vGPUs in vgpu_reprofile_vms, or choose another layout."
     ]
+
+
+def test_several_gpus_at_a_time_are_one_piece_of_work_with_each_vm_stopped_once() -> None:
+    found = plan(
+        gpu("n:a", "4Q@wide"),
+        gpu("n:b", "8Q 8Q@kept"),
+        gpu("n:c", "4Q@wide 4Q"),
+        gpu("n:d", "", sharing=False),
+        vms=[gets("wide", 2), {"name": "kept"}],
+        serial=2,
+    )
+    assert found["refusals"] == []
+    first, second = found["work"]
+    assert first["gpus"] == ["n:a", "n:c"]
+    assert [one["name"] for one in first["vms"]] == ["wide"]
+    assert [one["name"] for one in first["before"]] == ["n:a-00", "n:c-00", "n:c-01"]
+    assert (first["empty"], first["off"]) == ([], [])
+    assert (second["gpus"], second["empty"], second["off"], second["vms"]) == (["n:d"], ["n:d"], ["n:d"], [])
+    assert found["lines"][0] == f"n:a, n:c: 3 x {Q4} -> 2 x A2-8Q each, stopping default/wide"
+
+
+def test_of_several_gpus_each_that_may_not_be_freed_is_named() -> None:
+    found = plan(gpu("n:a", "4Q@one"), gpu("n:b", "4Q@two"), gpu("n:c", "4Q"), serial=3)
+    assert found["refusals"] == [
+        "n:a is used by default/one, which may not be stopped. n:b is used by default/two, which may not be stopped."
+    ]
+
+
+def test_room_on_gpus_that_change_together_is_room_for_all_their_vms() -> None:
+    """One after the other, the first VM would not find two large vGPUs."""
+    vms = [gets("first", 2, profile="A2-16Q"), gets("second", 2, profile="A2-16Q")]
+    gpus = [
+        gpu(f"{node}:{number}", f"4Q@{name}" if number else "4Q")
+        for node, name in (("n", "first"), ("m", "second"))
+        for number in (1, 0)
+    ]
+    large = [{"profile": "A2-16Q", "count": 1}]
+    assert "default/first would not find" in plan(*gpus, layout=large, vms=vms)["refusals"][0]
+    together = plan(*gpus, layout=large, vms=vms, serial=2)
+    assert together["refusals"] == []
+    assert [[one["name"] for one in work["vms"]] for work in together["work"]] == [["first"], ["second"]]
