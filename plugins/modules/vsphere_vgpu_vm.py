@@ -497,7 +497,10 @@ def argument_spec() -> dict[str, dict[str, object]]:
         "storage_policy": {"type": "str"},
         "disk_gb": {"type": "int"},
         "networks": {"type": "list", "elements": "dict", "options": network},
-        "cloud_init": {"type": "dict", "options": {"user_data": {"type": "str"}, "meta_data": {"type": "raw"}}},
+        "cloud_init": {
+            "type": "dict",
+            "options": {"user_data": {"type": "str", "no_log": True}, "meta_data": {"type": "raw", "no_log": True}},
+        },
         "keep_failed": {"type": "bool", "default": False},
         "wait_timeout": {"type": "int", "default": 600},
     }

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +12,7 @@ import yaml
 from tests.integration.api import VMS
 from tests.integration.labs import Lab
 from tests.integration.modules.permissions import Automation
-from tests.integration.playbooks.runs import CHECKOUT, Runs
+from tests.integration.playbooks.runs import CHECKOUT, INSTALLED, Runs
 
 DEMO: dict[str, Any] = yaml.safe_load((CHECKOUT / "demo/cluster.yml").read_text())
 # Here is no Rancher.
@@ -56,10 +58,11 @@ def test_bare_esxi_hosts_become_machines_for_a_bootstrap_role_and_go_back(
 ) -> None:
     inventory = tmp_path / "machines.yml"
     addressed = {"name": "VM Network", "ip": ["192.0.2.11/24"]}
+    secret = {"user_data": f"#cloud-config\npassword: {SECRET}"}
     first, second = CLUSTER["vsphere_gpu_vm_vms"]
     cluster = {
         **CLUSTER,
-        "vsphere_gpu_vm_vms": [{**first, "networks": [addressed]}, second],
+        "vsphere_gpu_vm_vms": [{**first, "networks": [addressed], "cloud_init": secret}, second],
         "vsphere_gpu_cluster_inventory": str(inventory),
     }
     rehearsal = runs.playbook("vsphere_gpu_cluster", cluster, check=True)
@@ -68,22 +71,93 @@ def test_bare_esxi_hosts_become_machines_for_a_bootstrap_role_and_go_back(
     made = runs.playbook("vsphere_gpu_cluster", cluster)
     assert made.status == "successful", made.shown
     assert yaml.safe_load(inventory.read_text())["gpu_machines"]["hosts"] == {
-        "worker-1": {"ansible_host": "192.0.2.11", "vgpu_profiles": ["A40-24C"]},
-        "worker-2": {"ansible_host": "worker-2", "vgpu_profiles": ["A40-8Q"]},
+        "worker-1": {
+            "ansible_host": "192.0.2.11",
+            "vgpu_profiles": ["A40-24C"],
+            "vgpu_cluster_host": "localhost",
+        },
+        "worker-2": {
+            "ansible_host": "worker-2",
+            "vgpu_profiles": ["A40-8Q", "A40-8Q"],
+            "vgpu_cluster_host": "localhost",
+        },
     }
+    assert SECRET not in made.shown
+    assert SECRET not in str(made.events)
     counts = made.artifacts["vgpu_capacity"]["localhost"]["profiles"]
     assert {name: count["in_use"] for name, count in counts.items()} == {"A40-24C": 1, "A40-8Q": 2}
     again = runs.playbook("vsphere_gpu_cluster", cluster)
     assert (again.status, again.changed) == ("successful", 0)
+    handed_on_by_two_vcenters(cluster, runs, tmp_path)
     # A cluster that the machines have become is tested, here one without GPUs.
     guest = {**cluster, "guest_kubeconfig": str(bare.run.kubeconfig("admin"))}
     tested = runs.playbook("vsphere_gpu_cluster", guest, options="--tags smoke")
     assert "No node offers nvidia.com/gpu" in tested.failure, tested.shown
 
-    gone = runs.playbook("teardown", {**cluster, "vgpu_teardown_confirm": "true", "vgpu_teardown_platform": "vsphere"})
+    platform = {"all": {"hosts": {"localhost": {"vgpu_teardown_platform": "vsphere"}}}}
+    gone = runs.playbook("teardown", {**cluster, "vgpu_teardown_confirm": "true"}, inventory=platform)
     assert gone.status == "successful", gone.shown
     left = runs.playbook("capacity", {"vgpu_capacity_platform": "vsphere"})
     assert left.artifacts["vgpu_capacity"]["localhost"]["profiles"] == {}
+
+
+def handed_on_by_two_vcenters(cluster: dict[str, Any], runs: Runs, folder: Path) -> None:
+    """The machines of both are bootstrapped, by a role that notes what it was told about each. Both have a worker-2."""
+    role, notes = folder / "bootstrap", folder / "notes"
+    (role / "tasks").mkdir(parents=True)
+    notes.mkdir()
+    note = {
+        "dest": f"{notes}/{{{{ inventory_hostname }}}}",
+        "content": "{{ vgpu_cluster_host }} {{ vgpu_profiles | join(' ') }} {{ ansible_facts.system }}",
+        "mode": "0600",
+    }
+    (role / "tasks/main.yml").write_text(yaml.safe_dump([{"name": "Note", "ansible.builtin.copy": note}]))
+    first, second = cluster["vsphere_gpu_vm_vms"]
+    vcenters = {"east": {"vsphere_gpu_vm_vms": [first, second]}, "west": {"vsphere_gpu_vm_vms": [second]}}
+    common = {name: value for name, value in cluster.items() if name != "vsphere_gpu_vm_vms"}
+    done = runs.playbook(
+        "vsphere_gpu_cluster",
+        {
+            **common,
+            "vgpu_fleet_hosts": "vcenters",
+            "vsphere_gpu_cluster_bootstrap_role": str(role),
+            # What the lab's machines lack is somebody who answers.
+            "ansible_connection": "local",
+        },
+        inventory={"vcenters": {"hosts": vcenters}},
+        options="--tags bootstrap",
+    )
+    assert done.status == "successful", done.shown
+    assert set(done.tasks) == {"They are written to an inventory", "Note"}
+    assert {file.name: file.read_text() for file in notes.iterdir()} == {
+        "worker-1": "east A40-24C Linux",
+        "east-worker-2": "east A40-8Q A40-8Q Linux",
+        "west-worker-2": "west A40-8Q A40-8Q Linux",
+    }
+    written = yaml.safe_load((folder / "machines.yml").read_text())["gpu_machines"]["hosts"]
+    assert set(written) == {"worker-1", "east-worker-2", "west-worker-2"}
+
+
+def test_the_cluster_that_rancher_makes_is_not_tested_before_it_is_known(runs: Runs) -> None:
+    refused = runs.playbook("harvester_gpu_cluster", DEMO, options="--tags smoke")
+    assert "How to reach ml is known once Rancher has made it. Add the tag cluster." in refused.failure, refused.shown
+
+
+def test_every_playbook_is_found_by_its_full_name() -> None:
+    """In the collection as it is installed, in one run for all of them."""
+    names = [f"vgpu.fleet.{file.stem}" for file in sorted((CHECKOUT / "playbooks").glob("*.yml"))]
+    assert len(names) == 8
+    environment = {**os.environ, "ANSIBLE_COLLECTIONS_PATH": str(INSTALLED), "ANSIBLE_LOCALHOST_WARNING": "false"}
+    checked = subprocess.run(
+        ["ansible-playbook", "--syntax-check", *names],
+        cwd=INSTALLED,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert checked.returncode == 0, checked.stderr
+    assert checked.stdout.count(f"playbook: {INSTALLED}/") == len(names)
 
 
 def test_a_request_that_is_refused_ends_the_run_with_its_reason(bare: Lab, runs: Runs) -> None:
