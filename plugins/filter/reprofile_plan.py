@@ -51,8 +51,8 @@ EXAMPLES = r"""
 
 RETURN = r"""
 _value:
-  description: C(work) has the GPUs to change, as many together as O(serial) says, C(refusals) why it must not be done, and
-    C(lines) the plan for people.
+  description: C(work) has the GPUs to change, as many together as O(serial) says, C(refusals) why it must not be
+    done, and C(lines) the plan for people.
   type: dict
 """
 

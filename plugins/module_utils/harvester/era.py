@@ -17,8 +17,16 @@ from ansible_collections.vgpu.fleet.plugins.module_utils.profile import resource
 _VERSION = re.compile(r"v?(\d+)\.(\d+)(?:\.(\d+))?")
 
 
+# The first with vGPUs.
+OLDEST = (1, 3, 0)
+
+
 class UnknownVersion(FleetError):
     code = "unknown_version"
+
+
+class TooOld(FleetError):
+    code = "too_old"
 
 
 @dataclass(frozen=True)
@@ -76,6 +84,12 @@ def chosen(text: str) -> Era:
         raise UnknownVersion(
             f"harvester_version {text!r} is not a version.", hint="Write it as 1.7 or v1.8.1, or leave it out."
         )
+    return with_vgpus(era)
+
+
+def with_vgpus(era: Era) -> Era:
+    if era.version < OLDEST:
+        raise TooOld(f"Harvester {era} has no vGPUs.", hint="The first version that has them is 1.3.")
     return era
 
 
@@ -83,7 +97,7 @@ def detect(setting: str | None, vgpus: Iterable[dict[str, Any]]) -> Era:
     """By the server's own word; failing that, by what the devices look like; else the present era."""
     era = parse(setting or "")
     if era is not None:
-        return era
+        return with_vgpus(era)
     for vgpu in vgpus:
         status = vgpu.get("status") or {}
         values = list((status.get("availableTypes") or {}).values())

@@ -420,23 +420,28 @@ def read(api: ApiServer, harvester_version: str | None = None) -> Snapshot:
         except NotFound:
             return Listing()
 
-    def setting() -> str | None:
+    def setting() -> str:
         try:
             found = api.get_or_none(r.SERVER_VERSION)
         except Forbidden:
-            return None
-        return str(found.get("value") or "") if found else None
+            return ""
+        version = str(found.get("value") or "") if found else ""
+        told = eras.parse(version)
+        if told and not harvester_version:
+            # Said before that GPUs are missing, as they are in a version that has none.
+            eras.with_vgpus(told)
+        return version
 
     try:
-        gpus, vgpus, nodes, vms, instances, claims, version = api.together(
+        version, gpus, vgpus, nodes, vms, instances, claims = api.together(
             [
+                setting,
                 lambda: listed(r.GPUS),
                 lambda: listed(r.VGPUS),
                 lambda: listed(r.NODES),
                 lambda: optional(r.VMS),
                 lambda: optional(r.INSTANCES),
                 lambda: listed(r.CLAIMS),
-                setting,
             ]
         )
     except NotFound as error:

@@ -66,6 +66,10 @@ def management(lab: Lab) -> Lab:
 
 
 def test_the_deployment_uses_a_template_with_every_device_by_vcenters_name(management: Lab, runs: Runs) -> None:
+    management.mark()
+    rehearsal = runs.playbook("vsphere_gpu_cluster", POOL, check=True)
+    assert rehearsal.status == "successful", rehearsal.shown
+    assert [event for event in management.audit() if "dryRun=All" not in event["requestURI"]] == []
     made = runs.playbook("vsphere_gpu_cluster", POOL)
     assert made.status == "successful", made.shown
     (template,) = management.items(TEMPLATES)
@@ -77,3 +81,15 @@ def test_the_deployment_uses_a_template_with_every_device_by_vcenters_name(manag
     assert deployment["replicas"] == 2
     assert deployment["template"]["spec"]["infrastructureRef"]["name"] == template["metadata"]["name"]
     assert deployment["template"]["spec"]["clusterName"] == "ml"
+    assert deployment["strategy"]["rollingUpdate"] == {"maxSurge": 1, "maxUnavailable": 0}
+
+    # Templates cannot be changed: other machines have another one, and the old one stays for those that are there.
+    other = {**POOL, "capv_gpu_pool_vgpus": [{"profile": "A40-24C"}], "capv_gpu_pool_surge": 0}
+    replaced = runs.playbook("vsphere_gpu_cluster", other, options="--tags capv")
+    assert replaced.status == "successful", replaced.shown
+    (newer,) = [one for one in management.items(TEMPLATES) if one["metadata"]["name"] != template["metadata"]["name"]]
+    deployment = management.read(f"{DEPLOYMENTS}/ml-md-0")["spec"]
+    assert deployment["template"]["spec"]["infrastructureRef"]["name"] == newer["metadata"]["name"]
+    assert deployment["strategy"]["rollingUpdate"] == {"maxSurge": 0, "maxUnavailable": 1}
+    again = runs.playbook("vsphere_gpu_cluster", other, options="--tags capv")
+    assert (again.status, again.changed) == ("successful", 0), again.tasks

@@ -1,0 +1,105 @@
+"""What the Harvester roles refuse before they change anything, and VMs that are to run again."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.integration.labs import Lab
+from tests.integration.playbooks.reprofiling import GPU, MACHINES, OTHER_GPU, VMIS, machine, state, vm
+from tests.integration.playbooks.runs import Run, Runs
+
+Json = dict[str, Any]
+SETTING = "/apis/harvesterhci.io/v1beta1/settings/server-version"
+FOUR = {"harvester_gpu_node_profile": "A2-4Q", "harvester_gpu_node_count": 1}
+
+
+def refused(runs: Runs, variables: Json, playbook: str = "harvester_gpu_cluster") -> str:
+    run: Run = runs.playbook(playbook, variables, options="--tags node,vm")
+    assert run.status == "failed", run.shown
+    return run.failure
+
+
+def written(lab: Lab) -> list[Any]:
+    return [event for event in lab.audit() if "dryRun=All" not in event["requestURI"]]
+
+
+def test_what_cannot_work_is_refused_before_anything_is_changed(lab: Lab, runs: Runs) -> None:
+    for wrong, told in (
+        (
+            {"harvester_gpu_node_driver_location": "http://HTTPENDPOINT/driver.run"},
+            "harvester_gpu_node_driver_location is",
+        ),
+        (
+            {"harvester_gpu_node_profile": ""},
+            "harvester_gpu_node_profile and harvester_gpu_node_count are given together",
+        ),
+        ({"harvester_gpu_node_gpus": ["gpu-z-*"]}, "gpu-z-*"),
+    ):
+        assert told in refused(runs, {**FOUR, **wrong})
+    assert written(lab) == []
+
+
+def test_a_node_that_is_not_ready_is_told(lab: Lab, runs: Runs) -> None:
+    lab.control.fault("node-not-ready", node="gpu-b")
+    lab.until(lambda: not ready(lab, "gpu-b"))
+    lab.mark()
+    assert "Not ready: gpu-b." in refused(runs, FOUR)
+    assert written(lab) == []
+    lab.control.fault("node-not-ready", on=False, node="gpu-b")
+
+
+def ready(lab: Lab, node: str) -> bool:
+    conditions = lab.read(f"/api/v1/nodes/{node}")["status"]["conditions"]
+    return any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
+
+
+def test_a_version_without_vgpus_is_told_even_if_nothing_else_is_there(bare: Lab, runs: Runs) -> None:
+    version = bare.read(SETTING)["value"]
+    bare.write(SETTING, {"value": "v1.2.2"})
+    assert "Harvester 1.2 has no vGPUs." in refused(runs, FOUR)
+    bare.write(SETTING, {"value": version})
+
+
+def test_addons_stay_on_while_another_gpu_needs_them(lab: Lab, runs: Runs) -> None:
+    lab.enable_gpus(GPU, OTHER_GPU)
+    one = {"harvester_gpu_node_gpus": [GPU], "harvester_gpu_node_absent_addons": ["nvidia-driver-toolkit"]}
+    told = refused(runs, {**one, "vgpu_teardown_confirm": True}, "teardown")
+    assert f"SR-IOV is on for {OTHER_GPU}, so nvidia-driver-toolkit cannot be switched off." in told
+    assert lab.gpu(OTHER_GPU)["spec"]["enabled"]
+
+
+HOW: dict[str, Json] = {
+    "shut-down": {"runStrategy": "RerunOnFailure"},
+    "older": {"running": False},
+    "older-on": {"running": True},
+    "always": {"runStrategy": "Always"},
+}
+
+
+def test_vms_that_do_not_run_are_started_however_they_were_set_or_ended(lab: Lab, runs: Runs) -> None:
+    for name, how in HOW.items():
+        made = machine(name, **how)
+        del made["spec"]["template"]["spec"]["domain"]["devices"]["hostDevices"]
+        lab.make(MACHINES, made)
+    for name in ("shut-down", "older-on", "always"):
+        lab.until(lambda name=name: state(lab, name) == "Running", real=True)
+    # The guest was shut down from inside.
+    told = lab.api.as_user("virt-handler").patch(f"{VMIS}/shut-down", {"status": {"phase": "Succeeded"}})
+    assert told.status == 200, told.message
+    lab.until(lambda: state(lab, "shut-down") == "Stopped", real=True)
+    wanted = {"harvester_gpu_vm_vms": [{"name": name} for name in HOW]}
+    rehearsal = runs.playbook("harvester_gpu_cluster", wanted, check=True, options="--tags vm")
+    assert (rehearsal.status, state(lab, "shut-down")) == ("successful", "Stopped"), rehearsal.shown
+    done = runs.playbook("harvester_gpu_cluster", wanted, options="--tags vm")
+    assert done.status == "successful", done.shown
+    assert {name: state(lab, name) for name in HOW} == dict.fromkeys(HOW, "Running")
+    assert vm(lab, "older-on")["spec"]["running"] is True
+    assert vm(lab, "always")["spec"]["runStrategy"] == "Always"
+    again = runs.playbook("harvester_gpu_cluster", wanted, options="--tags vm")
+    assert (again.status, again.changed) == ("successful", 0), again.tasks
+
+
+def test_a_number_of_vms_needs_a_profile(lab: Lab, runs: Runs) -> None:
+    told = refused(runs, {"harvester_gpu_vm_count": 2})
+    assert "harvester_gpu_vm_count is 2, so harvester_gpu_vm_profile has to say" in told
+    assert lab.items(MACHINES) == []
