@@ -48,10 +48,12 @@ def test_every_role_has_a_scenario() -> None:
 def test_what_a_scenario_has_started_ends_with_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(molecule, "stopping", threading.Event())
     grandchild, log = tmp_path / "pid", (tmp_path / "log").open("w")
+    # Its end is seen before one's own comes, which must not look like a success.
     command = [
         "sh",
         "-c",
-        f"sh -c 'echo $$ > {grandchild}.new; mv {grandchild}.new {grandchild}; exec setsid sleep 600' & wait",
+        f"sh -c 'echo $$ > {grandchild}.new; mv {grandchild}.new {grandchild}; exec setsid sleep 600' &"
+        "while :; do wait; done",
     ]
     codes: list[int] = []
     running = threading.Thread(target=lambda: codes.append(molecule.in_a_group(command, os.environ, log)))
