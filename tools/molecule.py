@@ -4,6 +4,9 @@ A scenario's molecule.yml says in `ansible.env` what it begins with: LAB_SCENARI
 the Harvester versions to run on, LAB_WITH what the lab has besides. Without versions it is about vSphere; with
 LAB_PLATFORMS it is about both. There is a lab for vSphere, and one for each era of Harvester and what it has besides.
 Some of them work side by side, and at the end come the scenarios that need two.
+
+LAB_AFTER names a scenario whose outcome is what this one begins with. Where both are run, the lab does not start over
+in between: the first is told by LAB_STAYS not to clean up, and the second by LAB_GOES_ON what need not be prepared.
 """
 
 from __future__ import annotations
@@ -18,16 +21,18 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
 from typing import IO
 
 import yaml
 
 from lab import scenario as scenarios, up
+from lab.harvester import versions
 from lab.rundir import RunDir
 from tests.integration import warm_interpreter
 
@@ -58,6 +63,7 @@ class Run:
     version: str = ""
     platforms: tuple[str, ...] = (VSPHERE,)
     besides: str = ""
+    after: str = ""
 
     @property
     def title(self) -> str:
@@ -71,6 +77,10 @@ class Run:
         harvester = "-".join(filter(None, (HARVESTER, era, self.besides)))
         return tuple(harvester if platform == HARVESTER else platform for platform in self.platforms)
 
+    def begins_where(self, other: Run) -> bool:
+        """Whether it begins with the other's outcome."""
+        return (self.after, self.version, self.labs) == (other.scenario, other.version, other.labs)
+
     @property
     def log(self) -> Path:
         return BUILD / f"{self.scenario}-{self.version or VSPHERE}.log"
@@ -80,27 +90,42 @@ def runs(pattern: str) -> list[Run]:
     found = []
     for file in sorted(SCENARIOS.glob("*/molecule.yml")):
         settings = yaml.safe_load(file.read_text())["ansible"]["env"]
-        versions = settings.get("LAB_VERSIONS", "").split()
-        platforms = tuple(settings.get("LAB_PLATFORMS", HARVESTER if versions else VSPHERE).split())
-        besides = settings.get("LAB_WITH", "")
+        numbers = settings.get("LAB_VERSIONS", "").split()
+        platforms = tuple(settings.get("LAB_PLATFORMS", HARVESTER if numbers else VSPHERE).split())
+        besides, after = settings.get("LAB_WITH", ""), settings.get("LAB_AFTER", "")
         found += [
-            Run(file.parent.name, settings["LAB_SCENARIO"], version, platforms, besides) for version in versions or [""]
+            Run(file.parent.name, settings["LAB_SCENARIO"], version, platforms, besides, after)
+            for version in numbers or [""]
         ]
-    return [run for run in found if fnmatch.fnmatch(run.title, f"*{pattern}*")]
+    return in_order([run for run in found if fnmatch.fnmatch(run.title, f"*{pattern}*")])
 
 
-def run_all(wanted: Iterable[Run], labs: Mapping[str, RunDir]) -> list[Run]:
-    """Those that failed."""
+def in_order(found: Sequence[Run]) -> list[Run]:
+    """Each right after the one whose outcome it begins with."""
+
+    def line(first: Run) -> list[Run]:
+        return [first, *(run for follower in found if follower.begins_where(first) for run in line(follower))]
+
+    return [run for one in found if not any(one.begins_where(other) for other in found) for run in line(one)]
+
+
+def run_all(wanted: Sequence[Run], labs: Mapping[str, RunDir], *, begun: Run | None = None) -> list[Run]:
+    """Those that failed. The lab is at the beginning of `begun`."""
     failed = []
-    for run in wanted:
+    done: Run | None = None
+    for run, following in zip_longest(wanted, wanted[1:]):
         if stopping.is_set():
             break
         started = time.monotonic()
-        environment: dict[str, str] = {}
-        for name in run.labs:
-            begin(labs[name], run)
-            environment |= up.environment(labs[name])
+        goes_on = done is not None and run.begins_where(done)
+        if not goes_on and run is not begun:
+            for name in run.labs:
+                begin(labs[name], run)
+        environment = {key: value for name in run.labs for key, value in up.environment(labs[name]).items()}
+        stays = following is not None and following.begins_where(run)
+        environment |= {name: "yes" for name, so in (("LAB_GOES_ON", goes_on), ("LAB_STAYS", stays)) if so}
         problem = molecule(run, environment)
+        done = None if problem else run
         seconds = time.monotonic() - started
         print(f"{'FAILED' if problem else 'ok':7} {run.title:45} {seconds:4.0f} s  {problem}", flush=True)
         if problem:
@@ -186,18 +211,28 @@ def late_changes(output: str) -> bool:
     return False
 
 
-def start_lab(name: str) -> RunDir:
+def start_lab(name: str, first: Run) -> RunDir:
+    """At the beginning of the first run."""
     platform, *rest = name.split("-")
     up.stop(BUILD / name)
-    return up.start(BUILD / name, speed=SPEED, only=platform, extra=rest[1:])
+    return up.start(
+        BUILD / name,
+        scenario=first.begins_with,
+        harvester_version=first.version or versions.DEFAULT,
+        speed=SPEED,
+        only=platform,
+        extra=rest[1:],
+    )
 
 
 def run_on(name: str, wanted: Sequence[Run]) -> list[Run]:
     """Those that failed of the runs on one lab, which is kept for those that need it beside another."""
     if stopping.is_set():
         return []
-    lab = start_lab(name)
-    failed = run_all([run for run in wanted if run.labs == (name,)], {name: lab})
+    alone = [run for run in wanted if run.labs == (name,)]
+    first = (alone or [run for run in wanted if name in run.labs])[0]
+    lab = start_lab(name, first)
+    failed = run_all(alone, {name: lab}, begun=first)
     if not any(name in run.labs for run in wanted if len(run.labs) > 1):
         up.stop(lab)
     return failed

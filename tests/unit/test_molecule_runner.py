@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
 
+from lab.rundir import RunDir
 from tools import molecule
 from tools.molecule import late_changes, runs
 
@@ -43,6 +44,43 @@ def test_every_scenario_says_on_what_it_runs() -> None:
 def test_every_role_has_a_scenario() -> None:
     roles = {role.name for role in molecule.CHECKOUT.glob("roles/*")}
     assert roles <= {run.scenario for run in runs("")}
+
+
+def test_a_lab_starts_over_unless_it_is_where_the_scenario_begins(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is at the first one's beginning, or where the scenario that the next one names has ended well."""
+    begun: list[str] = []
+    told: list[str] = []
+    failing: set[str] = set()
+
+    def ran(run: molecule.Run, environment: Mapping[str, str]) -> str:
+        told.append(" ".join([run.scenario, *environment]))
+        return "bad" if run.scenario in failing else ""
+
+    monkeypatch.setattr(molecule, "stopping", threading.Event())
+    monkeypatch.setattr(molecule, "begin", lambda _, run: begun.append(run.scenario))
+    monkeypatch.setattr(molecule, "molecule", ran)
+    monkeypatch.setattr(molecule.up, "environment", lambda _: {})
+
+    def one(name: str, after: str = "", version: str = "1.8") -> molecule.Run:
+        return molecule.Run(name, "default", version, (molecule.HARVESTER,), after=after)
+
+    labs = dict.fromkeys(("harvester-vfio", "harvester-mdev"), RunDir("nowhere"))
+    chain = [one("first"), one("second", "first"), one("third", "second"), one("fourth", "second")]
+    molecule.run_all(chain, labs, begun=chain[0])
+    assert told == ["first LAB_STAYS", "second LAB_GOES_ON LAB_STAYS", "third LAB_GOES_ON", "fourth"]
+    molecule.run_all([one("elsewhere", version="1.7"), one("here", "elsewhere")], labs)
+    failing.add("first")
+    molecule.run_all(chain[:2], labs, begun=chain[0])
+    assert begun == ["fourth", "elsewhere", "here", "second"]
+    assert told[-2:] == ["first LAB_STAYS", "second"]
+
+
+def test_a_scenario_comes_right_after_the_one_that_it_names() -> None:
+    named = [run for run in runs("") if run.after]
+    assert {run.scenario for run in named} == {"gpu_operator", "gpu_smoke_test"}
+    for run in named:
+        alone = [one for one in runs("") if one.labs == run.labs]
+        assert run.begins_where(alone[alone.index(run) - 1])
 
 
 def test_what_a_scenario_has_started_ends_with_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
