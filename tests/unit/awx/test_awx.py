@@ -4,26 +4,22 @@ from __future__ import annotations
 
 import copy
 import re
-from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from tests.unit.awx.data import CHECKOUT, QUESTIONS, TEMPLATES, TYPES, WORKFLOWS, Json, survey
 from tests.unit.awx.rules import credential_type_mistakes, survey_mistakes
+from tools import playbook_pages as pages
 
-CHECKOUT = Path(__file__).parents[3]
-TYPES = yaml.safe_load((CHECKOUT / "awx/credential_types.yml").read_text())["awx_credential_types"]
-TEMPLATES = yaml.safe_load((CHECKOUT / "awx/job_templates.yml").read_text())["awx_job_templates"]
-WORKFLOWS = yaml.safe_load((CHECKOUT / "awx/job_templates.yml").read_text())["awx_workflows"]
 # What a question of a survey may be for a variable of a role.
 ANSWERS = {"str": {"text", "textarea", "multiplechoice", "password"}, "int": {"integer"}, "bool": {"multiplechoice"}}
+BY_NAME: dict[str, Json] = {template["name"]: template for template in TEMPLATES}
 
-Json = dict[str, Any]
 
-
-def survey(template: Json) -> Json:
-    return {"name": template["name"], "description": template["description"], "spec": template["survey"]}
+def named(thing: Json) -> str:
+    return str(thing["name"])
 
 
 def role_variables() -> Json:
@@ -33,60 +29,124 @@ def role_variables() -> Json:
     return found
 
 
-@pytest.mark.parametrize("template", TEMPLATES, ids=lambda template: str(template["name"]))
-def test_awx_accepts_the_survey(template: Json) -> None:
-    assert list(survey_mistakes(survey(template))) == []
-
-
-@pytest.mark.parametrize("template", TEMPLATES, ids=lambda template: str(template["name"]))
-def test_each_question_is_for_a_variable_that_takes_its_answers(template: Json) -> None:
-    variables = role_variables()
-    text = (CHECKOUT / template["playbook"]).read_text()
-    for question in template["survey"]:
-        name = question["variable"]
-        if name.startswith("vgpu_survey_"):
-            assert f"{{{{ {name} | " in text, f"{template['playbook']} does not read {name}"
-            continue
-        option = variables[name]
-        assert question["type"] in ANSWERS[option["type"]], name
-        assert f"vgpu.fleet.{role_of(name)}" in text
-        if choices := option.get("choices"):
-            assert set(question["choices"].splitlines()) <= set(choices), name
-        if option["type"] == "bool":
-            assert set(question["choices"].splitlines()) == {"true", "false"}, name
-
-
 def role_of(variable: str) -> str:
     return max((role.name for role in CHECKOUT.glob("roles/*") if variable.startswith(role.name)), key=len)
 
 
-def test_every_variable_with_answers_as_text_is_documented_at_the_top() -> None:
+@pytest.mark.parametrize("template", [*TEMPLATES, *WORKFLOWS], ids=named)
+def test_awx_accepts_the_survey(template: Json) -> None:
+    assert list(survey_mistakes(survey(template))) == []
+    assert set(template["required"]) <= set(template["survey"])
+
+
+@pytest.mark.parametrize("template", TEMPLATES, ids=named)
+def test_each_question_is_for_a_variable_that_takes_its_answers(template: Json) -> None:
+    variables = role_variables()
+    playbook = CHECKOUT / template["playbook"]
+    text = playbook.read_text()
+    documented = {name for entry in pages.entries(playbook) for name in entry.names}
+    for name in template["survey"]:
+        question = QUESTIONS[name]
+        if name not in variables:
+            assert name in documented, f"{template['playbook']} does not know {name}"
+            assert re.search(rf"\b{name}\b", text.partition("- name:")[2]), (
+                f"{template['playbook']} does not read {name}"
+            )
+            continue
+        option = variables[name]
+        assert f"{role_of(name)}_*" in documented
+        assert f"vgpu.fleet.{role_of(name)}" in text or "tasks/guest.yml" in text
+        assert question["type"] in ANSWERS[option["type"]], name
+        if choices := option.get("choices"):
+            assert set(question["choices"]) <= set(choices), name
+        if option["type"] == "bool":
+            assert set(question["choices"]) == {"true", "false"}, name
+
+
+def test_every_question_is_asked() -> None:
+    assert {name for template in TEMPLATES for name in template["survey"]} == set(QUESTIONS)
+
+
+@pytest.mark.parametrize("template", [*TEMPLATES, *WORKFLOWS], ids=named)
+def test_what_is_not_answered_is_left_to_the_inventory(template: Json) -> None:
+    """AWX hands a default on as an answer, also an empty one, and answers win over the inventory."""
+    for question in survey(template)["spec"]:
+        assert question["required"] or "default" not in question, question["variable"]
+        assert question.get("default") != "", question["variable"]
+
+
+@pytest.mark.parametrize("name", [name for name, question in QUESTIONS.items() if question["type"] == "textarea"])
+def test_the_example_of_what_is_asked_for_as_yaml_is_yaml(name: str) -> None:
+    text = QUESTIONS[name]["question_description"].partition("such as ")[2].partition(", with ")[0]
+    example = yaml.safe_load(text)
+    things = example if isinstance(example, list) else [example]
+    assert things
+    assert all(isinstance(one, dict) and all(value is not None for value in one.values()) for one in things), text
+
+
+def test_every_playbook_has_a_job_template_on_each_of_its_platforms() -> None:
+    found = {(template["playbook"].removeprefix("playbooks/"), template["platform"]) for template in TEMPLATES}
+    both = {
+        (f"{name}.yml", platform) for name in ("capacity", "drift", "teardown") for platform in ("harvester", "vsphere")
+    }
+    assert found == both | {
+        ("harvester_gpu_cluster.yml", "harvester"),
+        ("vsphere_gpu_cluster.yml", "vsphere"),
+        ("reprofile.yml", "harvester"),
+        ("smoke_test.yml", "kubernetes"),
+    }
     for template in TEMPLATES:
-        head = (CHECKOUT / template["playbook"]).read_text().split("- name:")[0]
-        for question in template["survey"]:
-            name = question["variable"]
-            assert name in head or re.sub(r"_[a-z]+$", "", name) in head or f"{role_of(name)}_*" in head, name
+        assert "vgpu_fleet_hosts" in template["required"]
+        for variable, value in template.get("extra_vars", {}).items():
+            assert (variable.endswith("_platform"), value) == (True, template["platform"])
 
 
-@pytest.mark.parametrize("given", TYPES, ids=lambda given: str(given["name"]))
+@pytest.mark.parametrize("given", TYPES, ids=named)
 def test_awx_accepts_the_type_of_credentials(given: Json) -> None:
     assert list(credential_type_mistakes(given)) == []
 
 
-def test_workflows_lead_from_node_to_node_through_templates_that_exist() -> None:
-    names = {template["name"] for template in TEMPLATES}
-    for workflow in WORKFLOWS:
-        identifiers = [node["identifier"] for node in workflow["nodes"]]
-        assert len(set(identifiers)) == len(identifiers)
-        reached = {identifiers[0]}
-        for node in workflow["nodes"]:
-            target = node["unified_job_template"]
-            assert target["type"] == "workflow_approval" or target["name"] in names
-            reached |= {one["identifier"] for one in node.get("related", {}).get("success_nodes", [])}
-        assert reached == set(identifiers)
+@pytest.mark.parametrize("workflow", WORKFLOWS, ids=named)
+def test_a_workflow_leads_from_the_capacity_over_an_approval_to_the_smoke_test(workflow: Json) -> None:
+    steps = {step["identifier"]: step for step in workflow["steps"]}
+    assert len(steps) == len(workflow["steps"])
+    # AWX ends a workflow at what fails, is denied or times out, since nothing is said to follow that.
+    order = ["capacity"]
+    while following := steps[order[-1]].get("next"):
+        assert following not in order
+        order.append(following)
+    assert order == ["capacity", "rehearse", "approve", "provision", "smoke"]
+    assert set(order) == set(steps)
+    assert all(("approval" in step) != ("template" in step) for step in steps.values())
+
+    assert 0 < steps["approve"]["approval"]["timeout"] <= 7 * 86400
+    rehearsal, provision = steps["rehearse"], steps["provision"]
+    assert rehearsal["template"] == provision["template"]
+    assert (rehearsal.get("job_type"), provision.get("job_type")) == ("check", None)
+
+
+@pytest.mark.parametrize("workflow", WORKFLOWS, ids=named)
+def test_the_survey_of_a_workflow_answers_what_its_jobs_need(workflow: Json) -> None:
+    """AWX hands the answers to all jobs, and shows no survey of theirs."""
+    jobs = [BY_NAME[step["template"]] for step in workflow["steps"] if "template" in step]
+    for job in jobs:
+        assert set(job["required"]) <= set(workflow["required"]), job["name"]
+    assert set(workflow["survey"]) <= {variable for job in jobs for variable in job["survey"]}
+
+
+def test_the_workflow_on_harvester_tests_the_cluster_that_it_made() -> None:
+    (workflow,) = (one for one in WORKFLOWS if "Harvester" in one["name"])
+    steps = {step["identifier"]: step for step in workflow["steps"]}
+    assert steps["smoke"]["template"] == steps["provision"]["template"]
+    assert steps["smoke"]["job_tags"] == "cluster,smoke"
+    tags = (CHECKOUT / "playbooks/harvester_gpu_cluster.yml").read_text().partition("# Tags:")[2].partition("\n")[0]
+    used = {tag for step in steps.values() for key in ("job_tags", "skip_tags") for tag in step.get(key, "").split(",")}
+    assert all(tag in tags for tag in used)
+    assert {"rancher_gpu_cluster_name", "vgpu_survey_pools"} <= set(workflow["required"])
 
 
 QUESTION = {"type": "text", "question_name": "Q", "variable": "v", "required": True}
+CHOICE = {"type": "multiplechoice", "choices": ["a", "b"]}
 
 
 @pytest.mark.parametrize(
@@ -97,8 +157,16 @@ QUESTION = {"type": "text", "question_name": "Q", "variable": "v", "required": T
         {"variable": "no variable"},
         {"type": "integer", "default": "1"},
         {"type": "integer", "default": 9, "max": 8},
+        {"type": "float", "default": 1},
+        {"default": "$encrypted$"},
+        {"type": "password", "default": "$encrypted$"},
+        {"default": "short", "min": 6},
         {"type": "multiplechoice"},
-        {"type": "multiplechoice", "choices": "a\nb", "default": "c"},
+        {**CHOICE, "choices": ""},
+        {**CHOICE, "choices": ["a", "a"]},
+        {**CHOICE, "choices": [True, False]},
+        {**CHOICE, "default": "c"},
+        {**CHOICE, "default": "a\nb"},
         {"min": "1"},
         {"question": "Q"},
     ],
@@ -111,15 +179,53 @@ def test_the_rules_find_a_mistake_in_a_survey(change: Json) -> None:
 
 
 @pytest.mark.parametrize(
+    "change",
+    [
+        {"type": "integer", "default": 8, "min": 0, "max": 8},
+        {"type": "float", "default": 1.5, "min": 1},
+        {**CHOICE, "default": "b"},
+        {**CHOICE, "choices": "a\nb", "default": "a"},
+        {"type": "multiselect", "choices": ["a", "b"], "default": "a\nb"},
+        {"default": ""},
+        {"min": None},
+    ],
+)
+def test_the_rules_accept_a_good_survey(change: Json) -> None:
+    assert list(survey_mistakes({"name": "s", "description": "", "spec": [{**QUESTION, **change}]})) == []
+
+
+FIELD = ("inputs", "fields", 0)
+
+
+@pytest.mark.parametrize(
     ("path", "value"),
     [
         (("kind",), "ssh"),
         (("inputs", "required"), ["nothing"]),
-        (("inputs", "fields", 0, "type"), "dict"),
-        (("inputs", "fields", 0, "id"), "tower"),
+        (("inputs", "dependencies"), {}),
+        ((*FIELD, "type"), "dict"),
+        ((*FIELD, "id"), "tower"),
+        ((*FIELD, "id"), "kube-config"),
+        ((*FIELD, "label"), 1),
+        ((*FIELD, "secret"), "yes"),
+        ((*FIELD, "format"), "email"),
+        ((*FIELD, "choices"), []),
+        ((*FIELD, "choices"), ["a", "a"]),
+        ((*FIELD, "default"), True),
+        ((*FIELD, "hint"), "x"),
         (("injectors", "env", "ANSIBLE_TOKEN"), "x"),
+        (("injectors", "env", "REST_API_TOKEN"), "x"),
+        (("injectors", "env", "INVENTORY_SOURCE_ID"), "x"),
+        (("injectors", "env", "AWX_HOST"), "x"),
+        (("injectors", "env", "2ND"), "x"),
+        (("injectors", "env", "K8S_AUTH_HOST"), "é"),
+        (("injectors", "env", "K8S_AUTH_HOST"), 1),
         (("injectors", "env", "K8S_AUTH_KUBECONFIG"), "{{ unknown }}"),
+        (("injectors", "env", "K8S_AUTH_KUBECONFIG"), "{{ tower.filename"),
+        (("injectors", "extra_vars"), {"not-a-name": "x"}),
         (("injectors", "file", "template.second"), "x"),
+        (("injectors", "file"), {"template.2nd": "x"}),
+        (("injectors", "file"), {"kubeconfig": "x"}),
         (("injectors", "file", "template"), "{{ tower.filename }}"),
         (("injectors", "variables"), {"a": "b"}),
     ],

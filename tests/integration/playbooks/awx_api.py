@@ -1,0 +1,186 @@
+"""A stand-in for AWX's REST API: keeps what the modules of awx.awx send, and refuses what AWX refuses."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+from urllib.parse import parse_qsl, urlsplit
+
+from tests.unit.awx.data import CHECKOUT
+from tests.unit.awx.rules import credential_type_mistakes, survey_mistakes
+
+Json = dict[str, Any]
+
+TOKEN = "token-of-a-test"
+PATH = re.compile(r"/api/v2/(?P<kind>\w+)/(?:(?P<number>\d+)/(?:(?P<relation>\w+)/)?)?")
+TEMPLATES = ("job_templates", "workflow_job_templates")
+NODES = "workflow_job_template_nodes"
+APPROVALS = "workflow_approval_templates"
+# Fields of new objects that modules rely on.
+DEFAULTS: dict[str, Json] = {
+    "projects": {"scm_revision": "", "summary_fields": {}},
+    "inventories": {"kind": "", "host_filter": None},
+}
+LISTS = {
+    "job_templates": ("credentials",),
+    NODES: ("success_nodes", "failure_nodes", "always_nodes"),
+}
+# What a node of a workflow says of its job has to be asked for when the job's template is launched.
+PROMPTS = {"job_type": "job_type", "job_tags": "tags", "skip_tags": "skip_tags", "limit": "limit", "forks": "forks"}
+
+
+class Refused(Exception):
+    pass
+
+
+class Awx:
+    """What is in it, by kind of object and number."""
+
+    def __init__(self) -> None:
+        self.writes: list[str] = []
+        self._objects: dict[str, dict[int, Json]] = {}
+        self._surveys: dict[int, Json] = {}
+        self._related: dict[tuple[int, str], list[int]] = {}
+        self._number = 0
+        self.add("organizations", {"name": "Default"})
+
+    def add(self, kind: str, fields: Json) -> Json:
+        self._number += 1
+        url = f"/api/v2/{kind}/{self._number}/"
+        related = {"survey_spec": f"{url}survey_spec/"} if kind in TEMPLATES else {}
+        thing: Json = {"id": self._number, "type": kind.removesuffix("s"), "url": url, "related": related}
+        thing |= DEFAULTS.get(kind, {})
+        self._objects.setdefault(kind, {})[self._number] = thing
+        return self._set(thing, fields)
+
+    def get(self, number: int) -> Json:
+        return next(things[number] for things in self._objects.values() if number in things)
+
+    def all(self, kind: str) -> dict[str, Json]:
+        """Objects of a kind by their names."""
+        return {thing["name"]: thing for thing in self._objects.get(kind, {}).values()}
+
+    def nodes_of(self, workflow: Json) -> dict[str, Json]:
+        things = self._objects[NODES].values()
+        return {thing["identifier"]: thing for thing in things if thing["workflow_job_template"] == workflow["id"]}
+
+    def survey(self, template: Json) -> Json:
+        return self._surveys.get(template["id"], {})
+
+    def related(self, thing: Json, relation: str) -> list[Json]:
+        return [self.get(number) for number in self._related.get((thing["id"], relation), [])]
+
+    def answer(self, method: str, address: str, body: Json) -> tuple[int, Json]:
+        """Status and content of the answer to a request."""
+        url = urlsplit(address)
+        place = PATH.fullmatch(url.path)
+        if place is None:
+            return 404, {}
+        if method != "GET":
+            self.writes.append(f"{method} {url.path}")
+        try:
+            if place["relation"]:
+                return self._answer_of_relation(method, place["kind"], int(place["number"]), place["relation"], body)
+            if place["number"]:
+                thing = self.get(int(place["number"]))
+                return 200, thing if method == "GET" else self._checked(place["kind"], thing, body)
+            if method == "GET":
+                return 200, _page(self._filtered(place["kind"], dict(parse_qsl(url.query))))
+            return 201, self._checked(place["kind"], None, body)
+        except Refused as refusal:
+            return 400, {"error": str(refusal)}
+
+    def _answer_of_relation(self, method: str, kind: str, number: int, relation: str, body: Json) -> tuple[int, Json]:
+        thing = self.get(number)
+        if relation == "survey_spec" and kind in TEMPLATES:
+            if method == "GET":
+                return 200, self.survey(thing)
+            _refuse(survey_mistakes(body))
+            self._surveys[number] = body
+            return 200, {}
+        if relation == "create_approval_template" and kind == NODES:
+            approval = self.add(APPROVALS, _of_approval(body))
+            self._set(thing, {"unified_job_template": approval["id"]})
+            return 201, approval
+        if relation not in LISTS.get(kind, ()):
+            return 404, {}
+        if method == "GET":
+            return 200, _page(self.related(thing, relation))
+        self._related.setdefault((number, relation), []).append(body["id"])
+        return 204, {}
+
+    def _checked(self, kind: str, thing: Json | None, fields: Json) -> Json:
+        """A new object, or one that has changed, if AWX accepts it."""
+        if kind == "credential_types":
+            _refuse(credential_type_mistakes({**(thing or {}), **fields}))
+        if kind == "job_templates" and not (CHECKOUT / fields["playbook"]).is_file():
+            raise Refused("Playbook not found for project.")
+        if kind == NODES and (target := fields.get("unified_job_template")):
+            template = self.get(target)
+            for field, prompt in PROMPTS.items():
+                if field in fields and not template.get(f"ask_{prompt}_on_launch"):
+                    raise Refused(f"Field is not configured to prompt on launch: {field}")
+        if kind == APPROVALS:
+            fields = _of_approval(fields)
+        return self._set(thing, fields) if thing else self.add(kind, fields)
+
+    def _set(self, thing: Json, fields: Json) -> Json:
+        thing |= {key: value for key, value in fields.items() if value is not None}
+        if "unified_job_template" in thing:
+            thing["related"]["unified_job_template"] = self.get(thing["unified_job_template"])["url"]
+        return thing
+
+    def _filtered(self, kind: str, filters: dict[str, str]) -> list[Json]:
+        kinds = (*TEMPLATES, APPROVALS) if kind == "unified_job_templates" else (kind,)
+        things = [thing for one in kinds for thing in self._objects.get(one, {}).values()]
+        return [thing for thing in things if all(str(thing.get(key)) == value for key, value in filters.items())]
+
+
+def _of_approval(fields: Json) -> Json:
+    return {key: fields[key] for key in ("name", "description", "timeout") if key in fields}
+
+
+def _refuse(mistakes: Iterator[str]) -> None:
+    if found := list(mistakes):
+        raise Refused("; ".join(found))
+
+
+def _page(things: list[Json]) -> Json:
+    return {"count": len(things), "next": None, "results": things}
+
+
+@contextlib.contextmanager
+def served(awx: Awx) -> Iterator[str]:
+    """Its address, as long as it is served."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def _answer(self) -> None:
+            length = int(self.headers.get("Content-Length") or 0)
+            body = json.loads(self.rfile.read(length) or b"{}")
+            if self.headers.get("Authorization") == f"Bearer {TOKEN}":
+                status, content = awx.answer(self.command, self.path, body)
+            else:
+                status, content = 401, {}
+            answer = b"" if status == 204 else json.dumps(content).encode()
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(answer)))
+            self.end_headers()
+            self.wfile.write(answer)
+
+        do_GET = do_POST = do_PATCH = _answer  # noqa: N815
+
+        def log_message(self, *arguments: Any) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        server.server_close()

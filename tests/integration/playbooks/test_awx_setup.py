@@ -1,0 +1,87 @@
+"""The playbook awx_setup with the modules of awx.awx: AWX gets what awx/ says, and gets it once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.integration.playbooks.awx_api import PROMPTS, TOKEN, Awx, served
+from tests.integration.playbooks.runs import Runs
+from tests.unit.awx.data import TEMPLATES, TYPES, WORKFLOWS, survey
+
+VARIABLES = {
+    "awx_setup_image": "registry.example/vgpu-fleet-ee:0.1.0",
+    "awx_setup_credentials": {"harvester": ["edge-1", "rancher"], "kubernetes": ["guest"]},
+}
+
+
+def test_awx_is_set_up_once(tmp_path: Path, interpreter: Path) -> None:
+    awx = Awx()
+    for name in ("edge-1", "rancher", "guest"):
+        awx.add("credentials", {"name": name})
+    with served(awx) as address:
+        environment = {"CONTROLLER_HOST": address, "CONTROLLER_OAUTH_TOKEN": TOKEN, "no_proxy": "127.0.0.1"}
+        runs = Runs(tmp_path, environment, interpreter)
+        first = runs.playbook("awx_setup", VARIABLES)
+        assert first.status == "successful", first.shown
+        awx.writes.clear()
+        again = runs.playbook("awx_setup", VARIABLES)
+    assert (again.status, again.changed) == ("successful", 0), again.shown
+    # The modules write some fields anew without a change, but make nothing.
+    assert [write for write in awx.writes if not write.startswith("PATCH ")] == []
+    assert TOKEN not in first.shown
+
+    _credential_types_are_as_awx_says(awx)
+    _job_templates_are_as_awx_says(awx)
+    _workflows_are_as_awx_says(awx)
+
+
+def _credential_types_are_as_awx_says(awx: Awx) -> None:
+    found = awx.all("credential_types")
+    assert {name: (one["inputs"], one["injectors"]) for name, one in found.items()} == {
+        given["name"]: (given["inputs"], given["injectors"]) for given in TYPES
+    }
+    assert found["Harvester kubeconfig"]["injectors"]["env"] == {"K8S_AUTH_KUBECONFIG": "{{ tower.filename }}"}
+
+
+def _job_templates_are_as_awx_says(awx: Awx) -> None:
+    found = awx.all("job_templates")
+    assert list(found) == [template["name"] for template in TEMPLATES]
+    credentials = {"harvester": ["edge-1", "rancher"], "vsphere": [], "kubernetes": ["guest"]}
+    for template in TEMPLATES:
+        one = found[template["name"]]
+        assert one["playbook"] == template["playbook"]
+        assert one["survey_enabled"]
+        assert one["ask_forks_on_launch"]
+        assert awx.survey(one) == survey(template)
+        names = sorted(credential["name"] for credential in awx.related(one, "credentials"))
+        assert names == credentials[template["platform"]]
+    image = awx.all("execution_environments")["vgpu.fleet"]
+    assert image["image"] == VARIABLES["awx_setup_image"]
+    assert {one["execution_environment"] for one in found.values()} == {image["id"]}
+    assert {one["project"] for one in found.values()} == {awx.all("projects")["vgpu.fleet"]["id"]}
+    assert {one["inventory"] for one in found.values()} == {awx.all("inventories")["vgpu.fleet"]["id"]}
+
+
+def _workflows_are_as_awx_says(awx: Awx) -> None:
+    found = awx.all("workflow_job_templates")
+    assert list(found) == [workflow["name"] for workflow in WORKFLOWS]
+    for workflow in WORKFLOWS:
+        one = found[workflow["name"]]
+        assert one["survey_enabled"]
+        assert awx.survey(one) == survey(workflow)
+        nodes = awx.nodes_of(one)
+        assert set(nodes) == {step["identifier"] for step in workflow["steps"]}
+        for step in workflow["steps"]:
+            node = nodes[step["identifier"]]
+            kind, name = (
+                ("workflow_approval_templates", step["approval"]["name"])
+                if "approval" in step
+                else ("job_templates", step["template"])
+            )
+            assert awx.get(node["unified_job_template"])["url"].startswith(f"/api/v2/{kind}/")
+            assert awx.get(node["unified_job_template"])["name"] == name
+            assert [node.get(key) for key in PROMPTS] == [step.get(key) for key in PROMPTS]
+            followers = [follower["identifier"] for follower in awx.related(node, "success_nodes")]
+            assert followers == ([step["next"]] if "next" in step else [])
+    approvals = awx.all("workflow_approval_templates")
+    assert {one["timeout"] for one in approvals.values()} == {86400}
