@@ -9,6 +9,8 @@ from pathlib import Path
 import yaml
 
 CHECKOUT = Path(__file__).parents[3]
+GALAXY = yaml.safe_load((CHECKOUT / "galaxy.yml").read_text())
+TARBALL = CHECKOUT / "build/dist" / "{namespace}-{name}-{version}.tar.gz".format(**GALAXY)
 
 
 def ansible_builder(*arguments: str | Path) -> str:
@@ -18,9 +20,14 @@ def ansible_builder(*arguments: str | Path) -> str:
 
 def test_a_build_context_is_made_from_the_definition(tmp_path: Path) -> None:
     ansible_builder("create", "-f", CHECKOUT / "awx/execution-environment.yml", "-c", tmp_path)
-    assert "quay.io/centos/centos:stream9" in next(tmp_path.glob("*file")).read_text()
-    wanted = yaml.safe_load((tmp_path / "_build/requirements.yml").read_text())["collections"]
-    assert {one["name"] for one in wanted} == {"vgpu.fleet", "kubernetes.core"}
+    recipe = next(tmp_path.glob("*file")).read_text()
+    assert "quay.io/centos/centos:stream9" in recipe
+    assert "helm" in recipe.partition(" AS final")[2]
+    ours, kubernetes = yaml.safe_load((tmp_path / "_build/requirements.yml").read_text())["collections"]
+    assert kubernetes == {"name": "kubernetes.core"}
+    # The tarball of this checkout, where ansible-galaxy looks for it: beside the requirements.
+    assert ours == {"name": f"dist/{TARBALL.name}", "type": "file"}
+    assert (tmp_path / "_build" / ours["name"]).read_bytes() == TARBALL.read_bytes()
 
 
 def test_the_collection_tells_which_python_packages_it_needs() -> None:
