@@ -24,6 +24,10 @@ export HYPOTHESIS_STORAGE_DIRECTORY := $(CURDIR)/build/hypothesis
 export PIP_CACHE_DIR := $(CACHE)/pip
 export UV_CACHE_DIR := $(CACHE)/uv
 export UV_SYSTEM_CERTS := true
+# For the folders of tests, of which pytest keeps the last three, and their labs.
+export PYTEST_DEBUG_TEMPROOT := $(CURDIR)/build/tmp
+# Where modules are put, here only where none is run on another machine.
+demo unit integration molecule bench: export ANSIBLE_REMOTE_TMP := $(CURDIR)/build/ansible-tmp
 # Where an environment forbids it, each start of Ansible would compile all of it again.
 unexport PYTHONDONTWRITEBYTECODE
 
@@ -62,7 +66,7 @@ sanity: $(STAGED) ## ansible-test sanity, without any exception
 PYTEST := pytest --quiet $(if $(K),-k '$(K)') $(PYTEST_ARGS)
 
 .PHONY: unit
-unit: $(TARBALL) ## Unit tests
+unit: $(TARBALL) | $(PYTEST_DEBUG_TEMPROOT) ## Unit tests
 	$(PYTEST) tests/unit
 
 # Each in a process of its own, so that its labs end with it. AT_A_TIME=1 for one after the other, with live output.
@@ -72,7 +76,7 @@ LONG := $(patsubst %,tests/integration/%/,modules replay lab_rancher lab_harvest
 SUITES := $(LONG) $(filter-out $(LONG),$(sort $(dir $(wildcard tests/integration/*/test_*.py))))
 
 .PHONY: integration
-integration: $(INSTALLED) ## Tests of the installed collection and of the lab, on running labs
+integration: $(INSTALLED) | $(PYTEST_DEBUG_TEMPROOT) ## Tests of the installed collection and of the lab, on running labs
 	@exec env ANSIBLE_COLLECTIONS_PATH="$(CURDIR)/$(INSTALL_PATH)" python tools/suites.py --at-a-time $(AT_A_TIME) \
 		$(if $(K),--may-be-empty) $(SUITES) -- $(PYTEST) -o pythonpath=". $(INSTALL_PATH)"
 
@@ -87,7 +91,7 @@ replay: $(PACKAGES) ## Play recordings of real controllers on a lab and compare:
 	@python -m lab replay --traces "$(TRACES)"
 
 .PHONY: bench
-bench: $(INSTALLED) build/bench/.packages ## Measure the collection, also against others
+bench: $(INSTALLED) build/bench/.packages | $(PYTEST_DEBUG_TEMPROOT) ## Measure the collection, also against others
 	$(if $(wildcard tests/bench),\
 	ANSIBLE_COLLECTIONS_PATH="$(CURDIR)/$(INSTALL_PATH):$(CURDIR)/build/bench" $(PYTEST) -s tests/bench,\
 	@echo "There are no benchmarks yet.")
@@ -131,9 +135,12 @@ lock: $(PACKAGES) ## Pin the development packages anew
 changelog: $(STAGED) ## Bring CHANGELOG.rst up to date with its fragments
 	antsibull-changelog release --refresh --reload-plugins --update-existing
 
+# Those of tests and scenarios are deeper; a lab comes before the clusters inside it, which its own processes start.
+LABS_IN_BUILD := find build -path $(VENV) -prune -o -name state.json -printf '%d %h\n' 2>/dev/null | sort -n
+
 .PHONY: clean
 clean: ## Stop the labs in build/ and remove it; the cache stays
-	@for state in $(wildcard build/*/state.json); do python -m lab down --run-dir "$${state%/*}"; done
+	@$(LABS_IN_BUILD) | while read -r _ lab; do python -m lab down --run-dir "$$lab"; done
 	rm -rf build
 
 .PHONY: help
@@ -146,6 +153,9 @@ $(PACKAGES): requirements/dev.txt tools/venv.sh
 	@echo "Installing Python packages into $(VENV) ..." >&2
 	@PYTHON=$(PYTHON) tools/venv.sh $(VENV) requirements/dev.txt >&2
 	@touch $@
+
+$(PYTEST_DEBUG_TEMPROOT):
+	@mkdir -p $@
 
 build/bench/.packages: requirements/bench.txt | $(PACKAGES)
 	@uv pip install --quiet --no-deps --target build/bench -r requirements/bench.txt

@@ -271,22 +271,28 @@ def _run(command: list[str], *, cwd: Path, env: dict[str, str], log: Path, tick:
                 process.wait()
 
 
-def _go_environment(module: GoModule) -> dict[str, str]:
-    caches = cache_dir() / "go"
+def _go_settings() -> dict[str, str]:
     settings = os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config"
     return {
-        **os.environ,
         # Go counts its own use in the configuration directory; the user's settings are still read.
         "GOENV": os.environ.get("GOENV") or str(Path(settings) / "go" / "env"),
-        "XDG_CONFIG_HOME": str(caches / "config"),
+        "XDG_CONFIG_HOME": str(cache_dir() / "go" / "config"),
+        # Never fetch another toolchain behind the user's back: a Go that is too old is replaced openly.
+        "GOTOOLCHAIN": "local",
+    }
+
+
+def _go_environment(module: GoModule) -> dict[str, str]:
+    caches = cache_dir() / "go"
+    return {
+        **os.environ,
+        **_go_settings(),
         "CGO_ENABLED": "0",
         "GOCACHE": str(_objects(module)),
         "GOMODCACHE": str(caches / "mod"),
         "GOPATH": str(caches / "path"),
         # Go makes its module cache read-only by default, which keeps people from deleting it.
         "GOFLAGS": "-modcacherw",
-        # Never fetch another toolchain behind the user's back: a Go that is too old is replaced openly.
-        "GOTOOLCHAIN": "local",
         "GOWORK": "off",
     }
 
@@ -364,7 +370,7 @@ def _version_of(go: Path) -> tuple[int, ...]:
             capture_output=True,
             text=True,
             check=False,
-            env={**os.environ, "GOTOOLCHAIN": "local"},
+            env={**os.environ, **_go_settings()},
         )
     except OSError:
         return (0,)

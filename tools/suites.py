@@ -14,6 +14,8 @@ import time
 from concurrent.futures import ThreadPoolExecutor, as_completed
 
 NO_TESTS = 5
+# The end of a terminal is told to every process in it. The suites are to hear of it from here, as of any other end.
+DEAF_TO_HANGUPS = ("env", "--ignore-signal=HUP")
 running: set[subprocess.Popen[str]] = set()
 
 
@@ -22,7 +24,7 @@ def run(suite: str, command: list[str], *, live: bool) -> tuple[str, int, str, f
     kept = {} if live else {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
     if live:
         print(suite, flush=True)
-    suite_run = subprocess.Popen([*command, suite], text=True, **kept)  # type: ignore[call-overload]
+    suite_run = subprocess.Popen([*DEAF_TO_HANGUPS, *command, suite], text=True, **kept)  # type: ignore[call-overload]
     running.add(suite_run)
     output, _nothing = suite_run.communicate()
     running.discard(suite_run)
@@ -46,7 +48,8 @@ def main() -> int:
     chosen, command = parser.parse_args(words[:split]), words[split + 1 :]
     live = chosen.at_a_time == 1 or len(chosen.suites) == 1
     failed = []
-    signal.signal(signal.SIGTERM, stop)
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, stop)
     pool = ThreadPoolExecutor(chosen.at_a_time)
     try:
         for done in as_completed([pool.submit(run, suite, command, live=live) for suite in chosen.suites]):

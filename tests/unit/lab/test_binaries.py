@@ -213,6 +213,12 @@ class TestCompiler:
             assert Path(environment[name]).is_relative_to(machine / "cache")
         assert environment["GOENV"].endswith("/.config/go/env")
 
+    def test_go_that_is_asked_for_its_version_writes_into_the_cache_only_too(self, machine):
+        asked = '#!/bin/sh\necho "go1.26.0"\necho "$XDG_CONFIG_HOME" > "$0.settings"\n'
+        go = write(machine / "asked" / "go", asked, executable=True)
+        assert binaries._version_of(go) == (1, 26, 0)
+        assert Path((machine / "asked/go.settings").read_text().strip()).is_relative_to(machine / "cache")
+
 
 def test_the_committed_modules_pin_what_the_table_builds(monkeypatch):
     monkeypatch.undo()
