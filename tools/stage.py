@@ -1,6 +1,8 @@
 """Keep a copy of the collection at ansible_collections/NAMESPACE/NAME, where Ansible's tools want to find it.
 
-The copy holds what the tarball will hold: the files git knows or would add, without galaxy.yml's build_ignore.
+The copy holds what the tarball will hold: the files git knows, without galaxy.yml's build_ignore. A file that git does
+not know yet belongs to it in a folder with files that git knows, so that a new module can be tried; elsewhere it is
+somebody's own.
 The stamp is renewed only when something changed, so that make rebuilds what depends on the copy, and only then.
 """
 
@@ -17,15 +19,16 @@ import yaml
 
 
 def product_files(checkout: Path, build_ignore: list[str]) -> set[str]:
-    listing = subprocess.run(
-        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
-        cwd=checkout,
-        check=True,
-        capture_output=True,
-        text=True,
-    ).stdout
-    known = (name for name in listing.split("\0") if name and (checkout / name).is_file())
-    return {name for name in known if not is_ignored(name, build_ignore)}
+    known = listed(checkout, "--cached")
+    folders = {Path(name).parts[0] for name in known if "/" in name}
+    new = {name for name in listed(checkout, "--others", "--exclude-standard") if Path(name).parts[0] in folders}
+    return {name for name in known | new if (checkout / name).is_file() and not is_ignored(name, build_ignore)}
+
+
+def listed(checkout: Path, *which: str) -> set[str]:
+    command = ["git", "ls-files", "-z", *which]
+    listing = subprocess.run(command, cwd=checkout, check=True, capture_output=True, text=True).stdout
+    return set(filter(None, listing.split("\0")))
 
 
 def is_ignored(name: str, build_ignore: list[str]) -> bool:
