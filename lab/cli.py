@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import os
 import shlex
 import sys
 from pathlib import Path
 from typing import Any
 
-from lab import faults, processes, running, scenario
+from lab import faults, hints, processes, running, scenario
 from lab.control import Control
 from lab.errors import LabError
 from lab.harvester import versions
@@ -17,7 +16,9 @@ from lab.rundir import RunDir
 from lab.vsphere_inventory import API_VERSIONS
 
 ABOUT = """A data centre on a laptop: a real Kubernetes control plane and KubeVirt, with simulated GPU nodes,
-Harvester controllers and webhooks on it. Everything binds to loopback and lives in one run directory."""
+Harvester controllers and webhooks on it. Everything binds to loopback and lives in one run directory.
+
+In a checkout it is called like this: make -s lab ARGS='up --scenario mixed'"""
 
 FAULTS = f"""Faults are switched on by name and off with --off:
 
@@ -58,7 +59,7 @@ def parser() -> argparse.ArgumentParser:
     common.add_argument(
         "--run-dir",
         type=Path,
-        default=Path(os.environ.get("LAB_RUN_DIR", "build/lab")),
+        default=hints.default_run_dir(),
         help="where the lab lives; several labs run side by side in different directories"
         " (default: $LAB_RUN_DIR, else build/lab)",
     )
@@ -105,14 +106,18 @@ def parser() -> argparse.ArgumentParser:
     start.add_argument("--only", choices=("harvester", "vsphere"), help="start one platform of the scenario alone")
     command("down", "stop the lab, whatever state it is in")
     command("status", "show what runs, and the simulated time")
-    command("env", "print what to export, for: eval $(lab env)")
-    command("reset", "stop the lab and start it again from its scenario's beginning")
+    command("env", f'print what to export (eval "$({hints.call("env")})")')
+    command("reset", "bring the lab back to the beginning of its scenario, without faults; what runs goes on running")
     fault = command("fault", "switch a fault on or off", FAULTS)
     fault.add_argument("name")
     fault.add_argument("--off", action="store_true", help="switch it off again")
     fault.add_argument("--node", help="only on this node, where the fault has one")
-    fault.add_argument("--every", type=int, help=f"which share of the requests: 1 for all (default: {faults.EVERY})")
-    fault.add_argument("--seconds", type=float, help=f"how slow, in real time (default: {faults.SLOW_SECONDS:g})")
+    fault.add_argument(
+        "--every", type=int, metavar="N", help=f"which share of the requests: 1 for all (default: {faults.EVERY})"
+    )
+    fault.add_argument(
+        "--seconds", type=float, metavar="S", help=f"how slow, in real time (default: {faults.SLOW_SECONDS:g})"
+    )
     reboot = command("reboot", "reboot a node: its GPUs forget SR-IOV and vGPU types")
     reboot.add_argument("node", metavar="NODE")
     advance = command("advance", "move the simulated time forward and wait until everything due has happened")
@@ -166,7 +171,7 @@ def _up(chosen: argparse.Namespace) -> None:
     )
     parts = ", ".join(process.name for process in running.all_processes(run))
     print(f"The lab is up in {run.path}: {parts}.")
-    print(f"Use it: eval $(lab env --run-dir {run.path})")
+    print(f'Use it: eval "$({hints.call("env", run)})"')
 
 
 def _down(chosen: argparse.Namespace) -> None:

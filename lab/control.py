@@ -8,7 +8,9 @@ import socket
 from pathlib import Path
 from typing import Any
 
+from lab import hints
 from lab.errors import LabError
+from lab.faults import Options, checked
 from lab.rundir import RunDir
 
 
@@ -43,11 +45,11 @@ class Control:
                 self._connection.close()
                 self._connection = None
                 if attempt == 2:
-                    raise LabError(
-                        f"No lab answers in {self._run.path}.", hint="Start one: lab up (with the same --run-dir)."
-                    ) from error
+                    raise LabError(f"No lab answers in {self._run.path}.", hint=hints.start(self._run)) from error
         if response.status >= 500:
-            raise LabError(f"The lab failed at {path}: {text.decode()[:500]}", hint="See lab logs.")
+            raise LabError(
+                f"The lab failed at {path}: {text.decode()[:500]}", hint=f"See {hints.call('logs', self._run)}"
+            )
         answer: dict[str, Any] = json.loads(text)
         if response.status >= 400:
             raise LabError(answer["error"])
@@ -102,6 +104,7 @@ class Control:
         if name == "apiserver-restart" and on:
             from lab import controlplane
 
+            checked(name, on, Options(node, every, seconds))
             controlplane.restart_apiserver(self._run)
             return
         body = {"name": name, "on": on, "node": node, "every": every, "seconds": seconds}

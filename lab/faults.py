@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import asdict, dataclass
+
+from lab.errors import LabError
 
 EVERY = 3
 SLOW_SECONDS = 3.0
+METAVARS = {"node": "NODE", "every": "N", "seconds": "S"}
 
 
 @dataclass(frozen=True)
 class Options:
+    """What was said with a fault."""
+
     node: str | None = None
-    every: int = EVERY
-    seconds: float = SLOW_SECONDS
+    every: int | None = None
+    seconds: float | None = None
 
 
 @dataclass(frozen=True)
@@ -22,10 +28,12 @@ class Description:
     takes: tuple[str, ...] = ()
     # It happens when it is switched on; there is nothing to switch off.
     once: bool = False
+    needs_node: bool = False
 
     @property
     def usage(self) -> str:
-        return " ".join((self.name, *(f"[--{option} {option[0].upper()}]" for option in self.takes)))
+        words = [f"--{option} {METAVARS[option]}" for option in self.takes]
+        return " ".join((self.name, *(words if self.needs_node else map("[{}]".format, words))))
 
 
 NODE, EVERY_NTH, SECONDS = ("node",), ("every",), ("seconds",)
@@ -40,7 +48,7 @@ FAULTS = {
         Description("permitted-list", "KubeVirt's permitted devices lose an entry and have another twice"),
         Description("kubelet-restart", "device plugins do not come back to it; off restarts the process", NODE),
         Description("node-not-ready", "the kubelet and all else on a node are silent", NODE),
-        Description("node-gone", "the node is removed from the cluster; off brings it back", NODE),
+        Description("node-gone", "the node is removed from the cluster; off brings it back", NODE, needs_node=True),
         Description("process-down", "the pcidevices process of a node, or of all, is gone", NODE),
         Description("webhook-down", "the pcidevices webhook does not answer, so no rule applies"),
         Description("webhook-slow", "the pcidevices webhook takes its time", SECONDS),
@@ -56,6 +64,27 @@ FAULTS = {
         Description("apiserver-restart", "the API server goes away and comes back", once=True),
     )
 }
+
+
+def checked(name: str, on: bool, options: Options) -> Description:
+    """The fault of that name, if what was said with it means something."""
+    known = FAULTS.get(name)
+    if known is None:
+        raise LabError(f"There is no fault {name!r}.", hint=f"There are {', '.join(FAULTS)}.")
+    if options.node is not None and "node" not in known.takes:
+        raise LabError(f"The fault {name} has no node.", hint="It is one of the whole cluster.")
+    for option, value in asdict(options).items():
+        if value is not None and option not in known.takes:
+            raise LabError(f"The fault {name} has no --{option}.", hint=f"It is: {known.usage}")
+    if known.needs_node and options.node is None:
+        raise LabError("Which node?", hint="Name it: --node.")
+    if known.once and not on:
+        raise LabError(f"The fault {name} is over at once.", hint="There is nothing to switch off.")
+    if options.every is not None and options.every < 1:
+        raise LabError(f"Each {options.every}-th write is none.", hint="Give --every a number from 1 on.")
+    if options.seconds is not None and not 0 < options.seconds < math.inf:
+        raise LabError(f"{options.seconds:g} seconds are no delay.", hint="Give --seconds a number above 0.")
+    return known
 
 
 def told() -> str:

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from lab import hints
 from lab.errors import LabError
 from lab.rundir import RunDir
 
@@ -54,7 +55,7 @@ def spawn(
     with run.editing() as state:
         processes = state.setdefault("processes", [])
         if any(entry["name"] == name and _is_alive(entry) for entry in processes):
-            raise LabError(f"{name} already runs in {run.path}.", hint="Stop it first: lab down.")
+            raise LabError(f"{name} already runs in {run.path}.", hint=f"Stop it first: {hints.call('down', run)}")
         with log.open("ab") as output:
             child = subprocess.Popen(
                 ["/bin/sh", "-c", _WAIT_THEN_BECOME, name, *command],

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from lab import processes, vsphere
+from lab import hints, processes, vsphere
 from lab.errors import LabError
 from lab.rundir import RunDir
 
@@ -41,7 +41,7 @@ def all_processes(run: RunDir) -> list[processes.ProcessStatus]:
 def environment(run: RunDir) -> dict[str, str]:
     """What a user of the lab exports."""
     if not any(process.running for process in all_processes(run)):
-        raise LabError(f"No lab runs in {run.path}.", hint="Start one: lab up (with the same --run-dir).")
+        raise LabError(f"No lab runs in {run.path}.", hint=hints.start(run))
     state = run.read()
     exports = {"LAB_RUN_DIR": str(run.path)}
     if "server" in state:
@@ -74,7 +74,7 @@ def log_files(run: RunDir, names: Iterable[str]) -> list[Path]:
     for cluster in further_clusters(run):
         found |= {f"{cluster.path.name}/{path.stem}": path for path in sorted(cluster.logs.glob("*.log"))}
     if not found:
-        raise LabError(f"There is no lab in {run.path}.", hint="Start one: lab up (with the same --run-dir).")
+        raise LabError(f"There is no lab in {run.path}.", hint=hints.start(run))
     for name in names:
         if name not in found:
             raise LabError(f"The lab has no part {name}.", hint=f"It has {', '.join(found)}.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shutil
 import sys
 import time
@@ -9,7 +10,7 @@ from collections.abc import Collection
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from lab import binaries, controlplane, kubevirt, processes, scenario as scenarios, vsphere, wipe
+from lab import binaries, controlplane, hints, kubevirt, processes, scenario as scenarios, vsphere, wipe
 from lab.control import Control
 from lab.errors import LabError
 from lab.gate.orders import order
@@ -42,13 +43,20 @@ def start(
         unknown = set(chosen) - set(known)
         if unknown:
             raise LabError(f"The lab has no part {', '.join(sorted(unknown))}.", hint=f"It has {', '.join(known)}.")
+    if not 0 <= speed < math.inf:
+        raise LabError(
+            f"The clock cannot have the speed {speed:g}.", hint="1 is real time, and with 0 the clock stands."
+        )
     if "rancher" in extra and ("kubevirt" in without or only == "vsphere"):
         raise LabError("Rancher's machines are VMs that run.", hint="Start it with Harvester and with KubeVirt.")
     wanted = scenarios.load(scenario, nodes)
     versions.named(harvester_version)
     run = RunDir(run_dir)
     if any(process.running for process in all_processes(run)):
-        raise LabError(f"A lab already runs in {run.path}.", hint="Stop it with lab down, or choose another --run-dir.")
+        raise LabError(
+            f"A lab already runs in {run.path}.",
+            hint=f"Choose another --run-dir, or stop it: {hints.call('down', run)}",
+        )
     clean(run)
     with_vsphere = _wants_vsphere(wanted, without, only)
     with_harvester = only != "vsphere"
@@ -201,7 +209,7 @@ def reset(run_dir: RunDir | Path | str) -> None:
     run = run_dir if isinstance(run_dir, RunDir) else RunDir(run_dir)
     settings = run.read().get("settings")
     if settings is None or not any(process.running for process in processes.status(run)):
-        raise LabError(f"No lab runs in {run.path}.", hint="Start one: lab up (with the same --run-dir).")
+        raise LabError(f"No lab runs in {run.path}.", hint=hints.start(run))
     if settings["vcsim"]:
         vsphere.stop(run)
         _start_vsphere(run)

@@ -6,6 +6,7 @@ import json
 import socket
 from typing import Any
 
+from lab import hints
 from lab.errors import LabError
 from lab.rundir import RunDir
 
@@ -21,9 +22,7 @@ def order(run: RunDir, do: str, **details: Any) -> dict[str, Any]:
             with connection.makefile() as lines:
                 line = lines.readline()
         except OSError as error:
-            raise LabError(
-                f"No lab answers in {run.path}.", hint="Start one: lab up (with the same --run-dir)."
-            ) from error
+            raise LabError(f"No lab answers in {run.path}.", hint=hints.start(run)) from error
     answer: dict[str, Any] = json.loads(line or '{"error": "The gate ended."}')
     if "error" in answer:
         raise LabError(answer["error"])

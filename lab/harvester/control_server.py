@@ -123,7 +123,7 @@ class ControlServer:
 
     async def _fault(self, request: web.Request) -> web.Response:
         body = await request.json()
-        options = Options(**{key: body[key] for key in ("node", "every", "seconds") if body.get(key) is not None})
+        options = Options(**{key: body.get(key) for key in ("node", "every", "seconds")})
         await faults.switch(self._harvester, body["name"], body.get("on", True), options)
         return self._now()
 

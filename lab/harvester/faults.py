@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 import yaml
 
+from lab import hints
 from lab.errors import LabError
-from lab.faults import FAULTS, Options
+from lab.faults import EVERY, SLOW_SECONDS, Options, checked
 from lab.gate.orders import order
 from lab.harvester import resources as r
 from lab.harvester.addons import PLACEHOLDER
@@ -30,15 +31,7 @@ def nodes(harvester: Harvester, node: str | None) -> list[str]:
 
 
 async def switch(harvester: Harvester, name: str, on: bool, options: Options) -> None:
-    known = FAULTS.get(name)
-    if known is None:
-        raise LabError(f"There is no fault {name!r}.", hint=f"There are {', '.join(FAULTS)}.")
-    if options.node is not None and "node" not in known.takes:
-        raise LabError(f"The fault {name} has no node.", hint="It is one of the whole cluster.")
-    if known.once and not on:
-        raise LabError(f"The fault {name} is over at once.", hint="There is nothing to switch off.")
-    if options.every < 1:
-        raise LabError(f"Each {options.every}-th write is none.", hint="Give --every a number from 1 on.")
+    known = checked(name, on, options)
     await _SWITCHES[name](harvester, on, options)
     if not known.once:
         _note(harvester.faults_on, name, on, nodes(harvester, options.node) if "node" in known.takes else [])
@@ -115,8 +108,6 @@ async def _node_not_ready(harvester: Harvester, on: bool, options: Options) -> N
 
 
 async def _node_gone(harvester: Harvester, on: bool, options: Options) -> None:
-    if options.node is None:
-        raise LabError("Which node?", hint="Name it: --node.")
     for name in nodes(harvester, options.node):
         if on:
             await harvester.lose_node(name)
@@ -139,7 +130,7 @@ async def _webhook_down(harvester: Harvester, on: bool, options: Options) -> Non
 
 
 async def _webhook_slow(harvester: Harvester, on: bool, options: Options) -> None:
-    harvester.webhook.delay = options.seconds if on else 0.0
+    harvester.webhook.delay = (options.seconds or SLOW_SECONDS) if on else 0.0
 
 
 async def _addon_fails(harvester: Harvester, on: bool, options: Options) -> None:
@@ -153,7 +144,7 @@ async def _addon_in_progress(harvester: Harvester, on: bool, options: Options) -
 # The API server
 def _at_the_gate(name: str) -> Switch:
     async def switch_there(harvester: Harvester, on: bool, options: Options) -> None:
-        await asyncio.to_thread(order, harvester.run, "switch", name=name, on=on, every=options.every)
+        await asyncio.to_thread(order, harvester.run, "switch", name=name, on=on, every=options.every or EVERY)
 
     return switch_there
 
@@ -175,7 +166,10 @@ async def _watch_expired(harvester: Harvester, on: bool, options: Options) -> No
 
 
 async def _from_outside(harvester: Harvester, on: bool, options: Options) -> None:
-    raise LabError("The API server is not restarted by what depends on it.", hint="Use lab.control or lab fault.")
+    raise LabError(
+        "The API server is not restarted by what depends on it.",
+        hint=f"Use lab.control, or {hints.call('fault apiserver-restart', harvester.run)}",
+    )
 
 
 _SWITCHES: dict[str, Switch] = {

@@ -14,6 +14,7 @@ from typing import Any
 
 import yaml
 
+from lab import hints
 from lab.control import Control
 from lab.errors import LabError
 from lab.record import script as scripts, snapshot
@@ -105,7 +106,7 @@ def _kubeconfig(wanted: Wanted) -> Path:
     if wanted.lab:
         run = RunDir(wanted.lab)
         if not run.kubeconfig("admin").exists():
-            raise LabError(f"No lab runs in {run.path}.", hint="Start one: lab up (with the same --run-dir).")
+            raise LabError(f"No lab runs in {run.path}.", hint=hints.start(run))
         return run.kubeconfig("admin")
     named = wanted.kubeconfig or Path(os.environ.get("KUBECONFIG", "").partition(os.pathsep)[0] or "nowhere")
     if not named.is_file():

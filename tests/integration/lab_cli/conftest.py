@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from lab import cli
+from lab import cli, hints
+from lab.rundir import RunDir
 
 ROOT = Path(__file__).resolve().parents[3]
 Answer = subprocess.CompletedProcess[str]
@@ -65,6 +66,7 @@ def run_dir(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         answer = run_lab("up", "--without", "kubevirt", "--without", "vsphere", "--speed", "0", run_dir=place)
         assert answer.returncode == 0, answer
         assert answer.stdout.startswith("The lab is up")
+        assert answer.stdout.endswith(f'\nUse it: eval "$({hints.call("env", RunDir(place))})"\n')
         yield place
     finally:
         run_lab("down", run_dir=place)

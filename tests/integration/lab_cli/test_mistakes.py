@@ -20,7 +20,7 @@ class TestNoLabThere:
     )
     def test_commands_that_need_a_lab_say_how_to_start_one(self, quick_command, tmp_path, words):
         answer = quick_command(*words, run_dir=tmp_path / "nothing")
-        assert_one_line(answer, str(tmp_path / "nothing"), "Start one: lab up")
+        assert_one_line(answer, str(tmp_path / "nothing"), "Start one: make -s lab ARGS=")
 
     def test_status_says_so_and_fails(self, quick_command, tmp_path):
         answer = quick_command("status", run_dir=tmp_path / "nothing")
@@ -33,7 +33,7 @@ class TestNoLabThere:
 
 
 def test_it_is_told_by_the_real_command_too(command, tmp_path):
-    assert_one_line(command("reboot", "gpu-a", run_dir=tmp_path / "nothing"), "Start one: lab up")
+    assert_one_line(command("reboot", "gpu-a", run_dir=tmp_path / "nothing"), "Start one: make -s lab ARGS=")
 
 
 class TestUp:
@@ -49,7 +49,12 @@ class TestUp:
         assert [entry.name for entry in tmp_path.iterdir()] == ["thesis.txt"]
 
     def test_a_lab_that_runs_is_not_started_twice(self, quick_command, run_dir):
-        assert_one_line(quick_command("up", run_dir=run_dir), "A lab already runs in", "lab down")
+        assert_one_line(quick_command("up", run_dir=run_dir), "A lab already runs in", "make -s lab ARGS='down --")
+
+    @pytest.mark.parametrize("speed", ["-1", "nan", "inf"])
+    def test_a_clock_does_not_run_backwards(self, quick_command, tmp_path, speed):
+        assert_one_line(quick_command("up", f"--speed={speed}", run_dir=tmp_path / "run"), "cannot have the speed")
+        assert not (tmp_path / "run").exists()
 
     def test_an_unknown_version_is_named_with_the_known_ones(self, quick_command, tmp_path):
         answer = quick_command("up", "--harvester-version", "2.0", run_dir=tmp_path / "run")

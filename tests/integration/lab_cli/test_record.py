@@ -218,7 +218,7 @@ class TestMistakes:
             (("--name", "Mine"), "no name for a recording"),
             (("--name", "mine", "--steps", "nowhere.yaml"), "There is no file nowhere.yaml"),
             (("--name", "mine", "--kubeconfig", "nowhere.yaml"), "No kubeconfig is named"),
-            (("--name", "mine", "--lab"), "Start one: lab up"),
+            (("--name", "mine", "--lab"), "Start one: make -s lab ARGS="),
         ],
     )
     def test_a_mistake_is_told_in_one_line(

@@ -1,0 +1,24 @@
+"""Commands of the lab in a form that works when it is copied from a message into a terminal."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from pathlib import Path
+
+from lab.rundir import RunDir
+
+
+def default_run_dir() -> Path:
+    return Path(os.environ.get("LAB_RUN_DIR") or "build/lab")
+
+
+def call(command: str, run: RunDir | None = None) -> str:
+    """A command, for the lab in a run directory if that is not the one it takes anyway."""
+    if run is not None and run.path != RunDir(default_run_dir()).path:
+        command += f" --run-dir {shlex.quote(str(run.path))}"
+    return f"make -s lab ARGS={shlex.quote(command)}"
+
+
+def start(run: RunDir) -> str:
+    return f"Start one: {call('up', run)}"

@@ -1,0 +1,51 @@
+"""What may be said with a fault."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from lab.errors import LabError
+from lab.faults import FAULTS, Options, checked, told
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "words"),
+    [
+        ("nosuch", Options(), "There is no fault 'nosuch'"),
+        ("webhook-down", Options(node="gpu-a"), "has no node"),
+        ("driver-missing", Options(every=2), r"driver-missing has no --every. It is: driver-missing \[--node NODE\]"),
+        ("webhook-slow", Options(every=5), "has no --every"),
+        ("api-conflict", Options(seconds=4), "has no --seconds"),
+        ("apiserver-restart", Options(seconds=4), "has no --seconds"),
+        ("api-conflict", Options(every=0), "from 1 on"),
+        ("webhook-slow", Options(seconds=-3), "above 0"),
+        ("webhook-slow", Options(seconds=0), "above 0"),
+        ("webhook-slow", Options(seconds=float("nan")), "above 0"),
+        ("node-gone", Options(), "Which node"),
+    ],
+)
+def test_what_means_nothing_is_refused(name: str, options: Options, words: str) -> None:
+    with pytest.raises(LabError, match=words):
+        checked(name, True, options)
+
+
+@pytest.mark.parametrize("name", [fault.name for fault in FAULTS.values() if fault.once])
+def test_what_is_over_at_once_cannot_be_switched_off(name: str) -> None:
+    with pytest.raises(LabError, match="nothing to switch off"):
+        checked(name, False, Options())
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_every_fault_takes_what_its_usage_says(name: str) -> None:
+    said = {option: {"node": "gpu-a", "every": 2, "seconds": 1.5}[option] for option in FAULTS[name].takes}
+    assert checked(name, True, Options(**said)).name == name
+
+
+def test_the_list_marks_what_may_be_left_out() -> None:
+    lines = {line.split()[0]: re.split("  +", line.strip())[0] for line in told().splitlines()}
+    assert lines["node-gone"] == "node-gone --node NODE"
+    assert lines["process-down"] == "process-down [--node NODE]"
+    assert lines["api-conflict"] == "api-conflict [--every N]"
+    assert lines["webhook-slow"] == "webhook-slow [--seconds S]"
