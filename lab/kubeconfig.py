@@ -37,7 +37,6 @@ COMPONENTS = (
     User("admin", "lab:admin", (MASTERS,)),
     User("kube-scheduler", "system:kube-scheduler", (MASTERS,)),
     User("kube-controller-manager", "system:kube-controller-manager", (MASTERS,)),
-    User("kubelet", "lab:kubelet", (MASTERS,)),
     # Its name is longer than a certificate's CN may be.
     User(
         "pcidevices",

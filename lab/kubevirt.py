@@ -288,4 +288,4 @@ def _manifests(program: Path) -> Json:
 
 
 def _client(run: RunDir) -> Client:
-    return Client.from_kubeconfig(run.kubeconfig(), user_agent="lab")
+    return Client.from_kubeconfig(run.kubeconfig("harvester"), user_agent="lab")

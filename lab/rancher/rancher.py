@@ -80,12 +80,12 @@ def forget(run: RunDir) -> None:
 
 
 async def _wipe(run: RunDir) -> None:
-    async with Client.from_kubeconfig(folder(run).kubeconfig("admin")) as client:
+    async with Client.from_kubeconfig(folder(run).kubeconfig("harvester")) as client:
         for resource in WIPED:
             await wipe.empty(client, resource)
         for secret in (await client.get(r.SECRET.collection_in(r.CREDENTIALS_NAMESPACE)))["items"]:
             await client.delete(r.SECRET.path(secret["metadata"]["name"], r.CREDENTIALS_NAMESPACE))
-    async with Client.from_kubeconfig(run.kubeconfig("admin")) as client:
+    async with Client.from_kubeconfig(run.kubeconfig("harvester")) as client:
         for resource in (r.CLAIM, r.VOLUME):
             await wipe.empty(client, resource)
 

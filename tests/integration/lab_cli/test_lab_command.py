@@ -11,7 +11,7 @@ import time
 
 import pytest
 
-from lab import processes
+from lab import hints, processes
 from lab.control import Control
 from lab.rundir import RunDir
 from tests.integration.api import CLAIMS, SRIOV_GPUS, VGPUS, Api
@@ -73,11 +73,11 @@ class TestStatus:
 class TestEnvironment:
     def test_a_shell_that_evaluates_it_reaches_the_api(self, run_dir):
         script = (
-            'set -e; eval "$($PYTHON -m lab env)"\n'
+            f'set -e; eval "$({hints.call("env", RunDir(run_dir))})"\n'
             'curl -sS --fail --cacert "$LAB_CA_FILE" --cert "$LAB_CLIENT_CERT" --key "$LAB_CLIENT_KEY"'
             ' "$LAB_API_SERVER/api/v1/nodes"'
         )
-        environment = {**os.environ, "PYTHON": sys.executable, "LAB_RUN_DIR": str(run_dir)}
+        environment = {**os.environ, "MAKEFLAGS": ""}
         answer = subprocess.run(
             ["bash", "-c", script], cwd=ROOT, env=environment, capture_output=True, text=True, check=False
         )
@@ -95,6 +95,25 @@ class TestEnvironment:
 
     def test_the_run_directory_may_come_from_the_environment(self, command, run_dir):
         assert command("status", LAB_RUN_DIR=str(run_dir)).returncode == 0
+
+
+class TestAuditLog:
+    def test_the_snippet_of_the_documentation_shows_what_people_wrote_and_nothing_else(self, run_dir, api):
+        page = (ROOT / "docs/lab.md").read_text()
+        snippet = page.split("$ python3 - <<'END'\n")[1].split("END\n")[0]
+        name = "/api/v1/namespaces/default/configmaps"
+        expired = Api(RunDir(run_dir).kubeconfig("expired"))
+        assert api.post(name, {"metadata": {"name": "mine"}}).status == 201
+        assert expired.post(name, {"metadata": {"name": "theirs"}}).status == 401
+        assert api.delete(f"{name}/mine").status == 200
+        environment = {**os.environ, "LAB_AUDIT_LOG": str(RunDir(run_dir).audit_log)}
+        answer = subprocess.run(
+            [sys.executable, "-c", snippet], env=environment, capture_output=True, text=True, check=False
+        )
+        assert answer.stderr == ""
+        lines = answer.stdout.splitlines()
+        assert lines[-2:] == [f"lab:admin create {name} 201", f"lab:admin delete {name}/mine 200"]
+        assert not [line for line in lines if "customresourcedefinitions" in line or "/kubevirts" in line]
 
 
 class TestTime:

@@ -98,7 +98,7 @@ def test_a_user_name_too_long_for_a_certificate_is_refused(run):
 
 def test_all_users_have_kubeconfigs_and_token_users_stand_in_the_token_file(run):
     kubeconfig.issue_all(run)
-    for name in ("admin", "pcidevices", "harvester", "virt-handler", "kubelet", "viewer", "nobody", "expired"):
+    for name in ("admin", "pcidevices", "harvester", "virt-handler", "viewer", "nobody", "expired"):
         assert run.kubeconfig(name).exists()
     with kubeconfig.token_file(run).open(newline="") as file:
         users = {row[1]: row for row in csv.reader(file)}
