@@ -67,7 +67,7 @@ PYTEST := pytest --quiet $(if $(K),-k '$(K)') $(PYTEST_ARGS)
 
 .PHONY: unit
 unit: $(TARBALL) | $(PYTEST_DEBUG_TEMPROOT) ## Unit tests
-	$(PYTEST) tests/unit
+	ANSIBLE_COLLECTIONS_PATH="$(CURDIR)/$(COLLECTIONS)" $(PYTEST) tests/unit
 
 # Each in a process of its own, so that its labs end with it. AT_A_TIME=1 for one after the other, with live output.
 AT_A_TIME ?= 2
@@ -78,7 +78,7 @@ SUITES := $(LONG) $(filter-out $(LONG),$(sort $(dir $(wildcard tests/integration
 .PHONY: integration
 integration: $(INSTALLED) | $(PYTEST_DEBUG_TEMPROOT) ## Tests of the installed collection and of the lab, on running labs
 	@exec env ANSIBLE_COLLECTIONS_PATH="$(CURDIR)/$(INSTALL_PATH)" python tools/suites.py --at-a-time $(AT_A_TIME) \
-		$(if $(K),--may-be-empty) $(SUITES) -- $(PYTEST) -o pythonpath=". $(INSTALL_PATH)"
+		$(if $(K),--may-be-empty) $(SUITES) -- $(PYTEST)
 
 .PHONY: molecule
 molecule: $(INSTALLED) ## The roles' scenarios, one by one, on labs that are started once
