@@ -11,6 +11,7 @@ import yaml
 from lab.errors import LabError
 from lab.harvester import resources as r
 from lab.harvester.cluster import Cluster
+from lab.harvester.versions import Version
 from lab.harvester.workqueue import WorkQueue
 from lab.kube import ApiError, Json
 from lab.scenario import DRIVER_TOOLKIT, PCIDEVICES
@@ -24,20 +25,22 @@ DISABLED, UPDATING = "AddonDisabled", "AddonUpdating"
 CONTROLLER_POD_LABELS = {"app": "harvester-pcidevices-controller"}
 DRIVER_POD_LABELS = {"app": "nvidia-driver-daemonset"}
 PLACEHOLDER = "HTTPENDPOINT"
-CHARTS: dict[str, Json] = {
-    PCIDEVICES: {
-        "chart": "harvester-pcidevices-controller",
-        "values": {"image": {"tag": "v1.8.1"}, "fullnameOverride": "harvester-pcidevices-controller"},
-    },
-    DRIVER_TOOLKIT: {
-        "chart": "nvidia-driver-runtime",
-        "values": {
-            "image": {"repo": "rancher/harvester-nvidia-driver-toolkit", "tag": "v1.8.1"},
+CHARTS = {PCIDEVICES: "harvester-pcidevices-controller", DRIVER_TOOLKIT: "nvidia-driver-runtime"}
+
+
+def default_values(version: Version) -> dict[str, Json]:
+    """What the addons of a version come with."""
+    return {
+        PCIDEVICES: {
+            "image": {"tag": f"v{version.addon_version}"},
+            "fullnameOverride": "harvester-pcidevices-controller",
+        },
+        DRIVER_TOOLKIT: {
+            "image": {"repo": "rancher/harvester-nvidia-driver-toolkit", "tag": version.toolkit_tag},
             "driverLocation": f"{PLACEHOLDER}/NVIDIA-Linux-x86_64-vgpu-kvm.run",
             "fullnameOverride": "nvidia-driver-runtime",
         },
-    },
-}
+    }
 
 
 class Addons:
@@ -51,13 +54,13 @@ class Addons:
 
     async def seed(self) -> None:
         """The state the scenario starts with: finished operations, as on a cluster that has been up for a while."""
-        for name, chart in CHARTS.items():
+        for name, shipped in default_values(self._cluster.version).items():
             enabled = self._cluster.scenario.addons[name]
-            values = dict(chart["values"])
+            values = dict(shipped)
             if name == DRIVER_TOOLKIT:
                 values["driverLocation"] = self._cluster.scenario.driver_location
             content = yaml.safe_dump(values, sort_keys=False)
-            defaults = base64.b64encode(yaml.safe_dump(chart["values"], sort_keys=False).encode()).decode()
+            defaults = base64.b64encode(yaml.safe_dump(shipped, sort_keys=False).encode()).decode()
             addon = await self._cluster[r.ADDON].create(
                 {
                     "metadata": {
@@ -68,8 +71,8 @@ class Addons:
                     },
                     "spec": {
                         "repo": "http://harvester-cluster-repo.cattle-system.svc/charts",
-                        "chart": chart["chart"],
-                        "version": "1.8.1",
+                        "chart": CHARTS[name],
+                        "version": self._cluster.version.addon_version,
                         "enabled": enabled,
                         "valuesContent": content,
                     },

@@ -11,6 +11,9 @@ from lab.errors import LabError
 class Version:
     name: str
     server_version: str
+    # Of both addons' charts, and of the pcidevices image; the driver toolkit's image has the day of its base system.
+    addon_version: str
+    toolkit_tag: str
     vendor_vfio: bool
     mig: bool
     upper_case_resources: bool
@@ -32,6 +35,8 @@ VERSIONS = {
         Version(
             name="1.4",
             server_version="v1.4.3",
+            addon_version="0.4.3",
+            toolkit_tag="v1.4-20250108",
             vendor_vfio=False,
             mig=False,
             upper_case_resources=True,
@@ -45,6 +50,8 @@ VERSIONS = {
         Version(
             name="1.7",
             server_version="v1.7.1",
+            addon_version="1.7.1",
+            toolkit_tag="v1.7-20251222",
             vendor_vfio=False,
             mig=True,
             upper_case_resources=False,
@@ -58,6 +65,8 @@ VERSIONS = {
         Version(
             name="1.8",
             server_version="v1.8.1",
+            addon_version="1.8.1",
+            toolkit_tag="v1.8-20260415",
             vendor_vfio=True,
             mig=True,
             upper_case_resources=False,
@@ -71,6 +80,8 @@ VERSIONS = {
         Version(
             name="1.9",
             server_version="v1.9.0-rc6",
+            addon_version="1.9.0-rc6",
+            toolkit_tag="v1.9-20260819",
             vendor_vfio=True,
             mig=True,
             upper_case_resources=False,

@@ -61,6 +61,14 @@ class TestDeployed:
         assert values["driverLocation"].endswith(".run")
         assert {"repo", "tag"} == set(values["image"])
 
+    def test_fact_10_addons_are_those_of_the_version(self, lab):
+        version, series = ("1.8.1", "v1.8-") if lab.vfio else ("1.7.1", "v1.7-")
+        addons = [lab.read(path)["spec"] for path in (PCIDEVICES, TOOLKIT)]
+        assert [addon["version"] for addon in addons] == [version, version]
+        tags = [yaml.safe_load(addon["valuesContent"])["image"]["tag"] for addon in addons]
+        assert tags[0] == f"v{version}"
+        assert tags[1].startswith(series)
+
 
 class TestRefusals:
     def test_fact_4_3_the_chart_cannot_be_changed(self, lab):
