@@ -12,7 +12,7 @@ PARENT = "harvesterhci.io/parentSRIOVGPUDevice"
 
 
 @UP_TO_1_7
-def test_fact_0_up_to_1_7_a_vgpu_has_no_claim_and_its_function_keeps_its_generic_name(life_of_a_vgpu):
+def test_fact_12_11_up_to_1_7_a_vgpu_has_no_claim_and_its_function_keeps_its_generic_name(life_of_a_vgpu):
     configured = life_of_a_vgpu["configured"]
     assert configured.claims == {}
     assert configured.pci_devices[FIRST]["status"]["resourceName"] == "nvidia.com/GA107GL_A2___A16"

@@ -32,7 +32,7 @@ def permitted(lab):
 
 
 class TestDevices:
-    def test_one_function_without_types_hides_all_vgpus_of_its_node(self, lab):
+    def test_fact_12_6_one_function_without_types_hides_all_vgpus_of_its_node(self, lab):
         lab.control.fault("vf-without-types", node="gpu-a")
         for gpu in (GPU_A, GPU_B):
             lab.write(f"{SRIOV_GPUS}/{gpu}", {"spec": {"enabled": True}})
@@ -157,7 +157,9 @@ class TestAddonsAndDriver:
         lab.control.fault("addon-in-progress", on=False)
         lab.until(lambda: state(lab) == "AddonDeploySuccessful", real=True)
 
-    def test_a_driver_that_fails_to_build_does_so_after_a_while(self, lab_vfio):
+    def test_fact_12_6_a_driver_that_does_not_fit_the_kernel_fails_after_a_while_and_leaves_the_gpu_empty(
+        self, lab_vfio
+    ):
         lab = lab_vfio
         lab.control.fault("driver-fails", node="gpu-a")
         lab.advance(30)
@@ -188,8 +190,7 @@ class TestTheSwitches:
         [
             ("webhook-slow", {"node": "gpu-a"}, "has no node"),
             ("api-disconnect", {"on": False}, "nothing to switch off"),
-            ("api-conflict", {"every": 0}, "from 1 on"),
-            ("node-gone", {}, "Which node"),
+            ("apiserver-restart", {"every": 2}, "has no --every"),
             ("node-gone", {"node": "gpu-z"}, "no node 'gpu-z'"),
         ],
     )

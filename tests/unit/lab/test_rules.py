@@ -1,0 +1,55 @@
+"""Rules 5 and 7 of the pcidevices webhook protect what is on a node, and nothing on one that is gone (facts 4.1)."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from lab.harvester import resources as r, versions
+from lab.harvester.rules import denial
+
+Json = dict[str, Any]
+VGPU, GPU = "gpu-a-000008004", "gpu-a-000008000"
+
+
+class Cluster:
+    """One VM that was given a vGPU of gpu-a, and the nodes that are there."""
+
+    def __init__(self, version: str, *nodes: str) -> None:
+        self.version = versions.named(version)
+        self._nodes = nodes
+
+    def get(self, resource: r.Resource, name: str, namespace: str = "") -> Json | None:
+        return {"metadata": {"name": name}} if resource == r.NODE and name in self._nodes else None
+
+    def all(self, resource: r.Resource) -> list[Json]:
+        note = {"hostdevices" if self.version.vendor_vfio else "gpus": {"nvidia.com/NVIDIA_A2-4Q": [VGPU]}}
+        annotations = {r.ALLOCATION_ANNOTATION: json.dumps(note)}
+        return [{"metadata": {"name": "user", "namespace": "default", "annotations": annotations}}]
+
+    def labelled(self, resource: r.Resource, label: str, value: str) -> list[Json]:
+        return []
+
+    def resource_of(self, type_name: str) -> str:
+        return type_name
+
+
+def deletion(resource: str, name: str) -> Json:
+    thing = {"metadata": {"name": name}, "spec": {"enabled": True, "nodeName": "gpu-a"}}
+    return {"resource": {"resource": resource}, "operation": "DELETE", "oldObject": thing}
+
+
+@pytest.mark.parametrize("version", versions.VERSIONS)
+@pytest.mark.parametrize(
+    ("request_", "phrase"),
+    [
+        (deletion("vgpudevices", VGPU), f"device {VGPU} is in use with VM user in namespace default"),
+        (deletion("sriovgpudevices", GPU), f"please disable gpuDevice {GPU} before deletion"),
+    ],
+    ids=["rule 5", "rule 7"],
+)
+def test_what_is_in_use_can_be_deleted_only_after_its_node_is_gone(version: str, request_: Json, phrase: str) -> None:
+    assert denial(Cluster(version, "gpu-a", "gpu-b"), request_) == phrase
+    assert denial(Cluster(version, "gpu-b"), request_) is None
