@@ -18,7 +18,7 @@ SMALL: dict[str, Any] = {"speed": 50.0, "without": ["kubevirt", "vsphere"]}
 
 @pytest.fixture(scope="module")
 def edges(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Lab]]:
-    versions = {"edge-1": "1.7", "edge-2": "1.8"}
+    versions = {"edge-1": "1.7", "edge-2": "1.8", "edge-3": "1.4", "edge-4": "1.9"}
     labs: dict[str, Lab] = {}
     try:
         for name, version in versions.items():
@@ -45,10 +45,29 @@ def test_each_cluster_gets_its_own_layout_and_its_own_report(
     assert {name: {key: one["there"] for key, one in counts[name]["profiles"].items()} for name in edges} == {
         "edge-1": {"A2-4Q": 4},
         "edge-2": {"A2-8Q": 2},
+        "edge-3": {"A2-4Q": 4},
+        "edge-4": {"A2-4Q": 4},
     }
     assert edges["edge-1"].amounts("gpu-a") == {"nvidia.com/NVIDIA_A2-4Q": 2}
     again = runs.playbook("harvester_gpu_cluster", chosen, inventory=inventory, options="--forks 10")
     assert (again.status, again.changed) == ("successful", 0)
+
+    # Another layout on some of them, and the way back on all.
+    change = {
+        "vgpu_fleet_hosts": "edge-1:edge-3",
+        "vgpu_fleet_serial": 1,
+        "vgpu_reprofile_nodes": ["gpu-a"],
+        "vgpu_reprofile_layout": [{"profile": "A2-8Q", "count": 1}],
+    }
+    changed = runs.playbook("reprofile", change, inventory=inventory)
+    assert changed.status == "successful", changed.shown
+    assert len(changed.results("playbook_on_play_start")) == 2
+    drifted = runs.playbook("drift", chosen, inventory=inventory)
+    found = {name: {one["kind"] for one in some} for name, some in drifted.artifacts["vgpu_drift"].items()}
+    assert {name for name, kinds in found.items() if "layout_differs" in kinds} == {"edge-1", "edge-3"}
+    gone = runs.playbook("teardown", {**chosen, "vgpu_teardown_confirm": True}, inventory=inventory)
+    assert gone.status == "successful", gone.shown
+    assert [sum(lab.amounts("gpu-a").values()) for lab in edges.values()] == [0, 0, 0, 0]
 
 
 def test_a_cluster_that_fails_does_not_keep_the_others_from_working(
@@ -59,4 +78,4 @@ def test_a_cluster_that_fails_does_not_keep_the_others_from_working(
     runs = Runs(tmp_path, {}, interpreter)
     looked = runs.playbook("capacity", {"vgpu_fleet_hosts": "all"}, inventory={"all": {"hosts": hosts}})
     assert looked.status == "failed"
-    assert list(looked.artifacts["vgpu_capacity"]) == ["edge-2"]
+    assert sorted(looked.artifacts["vgpu_capacity"]) == ["edge-2", "edge-3", "edge-4"]

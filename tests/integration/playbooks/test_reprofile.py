@@ -14,6 +14,7 @@ from tests.integration.playbooks.reprofiling import (
     NAMES,
     OTHER_GPU,
     RESOURCE,
+    VMIS,
     changed,
     has,
     in_use,
@@ -63,6 +64,17 @@ def test_the_layout_changes_and_the_vm_runs_with_its_new_vgpu(used: Lab, runs: R
     assert "Nothing to do" in again.shown
     assert len(used.items(VMS)) == 1
     assert used.items(VGPUS)
+
+
+def test_a_vm_with_the_label_is_stopped_and_finds_the_same_vgpu_elsewhere(used: Lab, runs: Runs) -> None:
+    used.enable_gpus(OTHER_GPU)
+    used.enable_vgpus({"gpu-b-000008004": "NVIDIA A2-4Q"})
+    labelled = {**CHANGE, "vgpu_reprofile_vms": [], "vgpu_reprofile_vm_labels": {"team": "ml"}}
+    done = changed(runs, labelled)
+    assert done.status == "successful", done.shown
+    assert sorted(layout(used).values()) == ["NVIDIA A2-8Q"] * 2
+    assert used.until(lambda: runs_with(used) == [RESOURCE], real=True)
+    assert used.read(f"{VMIS}/trainer")["status"]["nodeName"] == "gpu-b"
 
 
 # Ways to set whether a VM runs.
