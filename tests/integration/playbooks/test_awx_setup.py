@@ -21,6 +21,9 @@ def test_awx_is_set_up_once(tmp_path: Path, interpreter: Path) -> None:
     with served(awx) as address:
         environment = {"CONTROLLER_HOST": address, "CONTROLLER_OAUTH_TOKEN": TOKEN, "no_proxy": "127.0.0.1"}
         runs = Runs(tmp_path, environment, interpreter)
+        rehearsal = runs.playbook("awx_setup", VARIABLES, check=True)
+        assert rehearsal.status == "successful", rehearsal.shown
+        assert awx.writes == []
         first = runs.playbook("awx_setup", VARIABLES)
         assert first.status == "successful", first.shown
         awx.writes.clear()
