@@ -1,4 +1,4 @@
-"""What the webhooks change in a VirtualMachine on its way in (facts 4.2 and 4.3). Pure: JSON patches out."""
+"""What the pcidevices webhook changes in a VirtualMachine on its way in (facts 4.2). Pure: JSON patches out."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from lab.harvester.rules import World, devices_of
 from lab.kube import Json
 
 DEVICES_PATH = "/spec/template/spec/domain/devices"
-DOMAIN_PATH = "/spec/template/spec/domain"
 Patch = list[Json]
 
 
@@ -61,21 +60,3 @@ def _rebuild_note(world: World, vm: Json) -> Patch:
     if not annotations:
         return [{"op": "add", "path": "/metadata/annotations", "value": {r.ALLOCATION_ANNOTATION: note}}]
     return [{"op": "add", "path": path, "value": note}]
-
-
-def memory_patch(vm: Json) -> Patch:
-    """Harvester's own mutator: a VM with devices gets no memory overcommit."""
-    devices = devices_of(vm)
-    if not (devices.get("gpus") or devices.get("hostDevices")):
-        return []
-    domain = vm["spec"]["template"]["spec"].get("domain") or {}
-    resources = domain.get("resources") or {}
-    guest = (domain.get("memory") or {}).get("guest") or (resources.get("limits") or {}).get("memory")
-    requests = resources.get("requests") or {}
-    if not guest or requests.get("memory") == guest:
-        return []
-    if not resources:
-        return [{"op": "add", "path": f"{DOMAIN_PATH}/resources", "value": {"requests": {"memory": guest}}}]
-    if not requests:
-        return [{"op": "add", "path": f"{DOMAIN_PATH}/resources/requests", "value": {"memory": guest}}]
-    return [{"op": "add", "path": f"{DOMAIN_PATH}/resources/requests/memory", "value": guest}]

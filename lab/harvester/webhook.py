@@ -12,7 +12,7 @@ from typing import Any
 
 from aiohttp import web
 
-from lab.harvester import addon_rules, mutations, resources as r, rules
+from lab.harvester import addon_rules, mutations, resources as r, rules, vm_memory
 from lab.harvester.cluster import Cluster
 from lab.harvester.versions import Version
 from lab.kube import ApiError, Json
@@ -186,7 +186,10 @@ class WebhookServer:
 
     async def _mutate_core(self, request: web.Request) -> web.Response:
         review = (await request.json())["request"]
-        return _answer(review, None, mutations.memory_patch(review["object"]))
+        try:
+            return _answer(review, None, vm_memory.patch(review))
+        except vm_memory.Refusal as refusal:
+            return _answer(review, str(refusal))
 
 
 def _answer(review: Json, denial: str | None, patch: list[Json] | None = None) -> web.Response:

@@ -24,6 +24,7 @@ def machine(
     note: Json | str | None = None,
     run: bool = False,
     memory: str | None = None,
+    limit: str | None = None,
     requests: str | None = "1Gi",
 ) -> Json:
     """`note` is what Harvester writes on a VM about the devices it was given."""
@@ -37,6 +38,8 @@ def machine(
         domain["memory"] = {"guest": memory}
     if requests:
         domain["resources"] = {"requests": {"memory": requests}}
+    if limit:
+        domain.setdefault("resources", {})["limits"] = {"memory": limit}
     metadata: Json = {"name": name}
     if note is not None:
         metadata["annotations"] = {ALLOCATION: note if isinstance(note, str) else json.dumps(note)}
@@ -58,5 +61,8 @@ def devices_of(vm: Json) -> Json:
     return devices
 
 
-def requested_memory(vm: Json) -> str:
-    return str(vm["spec"]["template"]["spec"]["domain"]["resources"]["requests"]["memory"])
+def memory(vm: Json) -> tuple[str | None, str | None]:
+    """What the guest has, and what is requested."""
+    domain = vm["spec"]["template"]["spec"]["domain"]
+    requested = ((domain.get("resources") or {}).get("requests") or {}).get("memory")
+    return (domain.get("memory") or {}).get("guest"), requested

@@ -10,8 +10,8 @@ from tests.integration.lab_harvester.machines import (
     device,
     devices_of,
     machine,
+    memory,
     note_for,
-    requested_memory,
 )
 
 OPTIONS = {"display": {"ramFB": {"enabled": False}}}
@@ -82,23 +82,33 @@ class TestAcceptedWithoutAWord:
 
 
 class TestMemory:
-    def test_fact_4_3_a_vm_with_a_device_requests_all_the_memory_its_guest_has(self, vgpu_lab):
-        answer = tried(vgpu_lab, gpus=[device("g1")], memory="4Gi", requests="1Gi")
-        assert requested_memory(answer.body) == "4Gi"
+    def test_fact_4_3_a_vm_with_a_device_gets_and_requests_all_of_its_limit(self, vgpu_lab):
+        answer = tried(vgpu_lab, gpus=[device("g1")], memory="1Gi", limit="4Gi", requests="1Gi")
+        assert memory(answer.body) == ("4Gi", "4Gi")
 
-    def test_fact_4_3_the_request_is_made_where_there_was_none(self, vgpu_lab):
-        answer = tried(vgpu_lab, gpus=[device("g1")], memory="4Gi", requests=None)
-        assert requested_memory(answer.body) == "4Gi"
+    def test_fact_4_3_both_are_made_where_there_were_none(self, vgpu_lab):
+        answer = tried(vgpu_lab, gpus=[device("g1")], limit="4Gi", requests=None)
+        assert memory(answer.body) == ("4Gi", "4Gi")
 
     def test_fact_4_3_a_vm_without_devices_may_overcommit(self, vgpu_lab):
-        assert requested_memory(tried(vgpu_lab, memory="4Gi", requests="1Gi").body) == "1Gi"
+        assert memory(tried(vgpu_lab, limit="3Gi", requests=None).body) == ("3Gi", "2Gi")
+
+    def test_fact_4_3_a_vm_without_a_limit_is_left_alone(self, vgpu_lab):
+        answer = tried(vgpu_lab, gpus=[device("g1")], memory="4Gi", requests="1Gi")
+        assert memory(answer.body) == ("4Gi", "1Gi")
 
     def test_fact_4_3_a_device_added_later_ends_it(self, vgpu_lab, stored_vm):
         field = "hostDevices" if vgpu_lab.vfio else "gpus"
-        with stored_vm(vgpu_lab, "plain", memory="4Gi", requests="1Gi"):
+        with stored_vm(vgpu_lab, "plain", limit="3Gi", requests="1Gi"):
             devices = {"template": {"spec": {"domain": {"devices": {field: [device("d1")]}}}}}
             answer = vgpu_lab.api.patch(f"{VMS}/plain", {"spec": devices}, dryRun="All")
-        assert requested_memory(answer.body) == "4Gi"
+        assert memory(answer.body) == ("3Gi", "3Gi")
+
+    def test_more_memory_reserved_than_there_is_is_refused(self, vgpu_lab):
+        vm = machine("vm", limit="1Gi", requests=None)
+        vm["metadata"]["annotations"] = {"harvesterhci.io/reservedMemory": "1Gi"}
+        answer = vgpu_lab.api.post(VMS, vm, dryRun="All")
+        assert (answer.status, "reservedMemory can't be equal" in answer.message) == (500, True)
 
 
 class TestVersions:

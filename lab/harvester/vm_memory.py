@@ -1,0 +1,124 @@
+"""What Harvester's own mutator makes of the memory of a VirtualMachine (facts 4.3, and its source). Pure.
+
+It goes by the limit: the guest gets all of it but what an annotation reserves, and the request follows. A VM without a
+limit of memory is left as it is. The settings have their defaults: 150 % overcommit, and an overhead ratio, without
+which 100 MiB would be reserved for everybody.
+"""
+
+from __future__ import annotations
+
+from lab.harvester import resources as r
+from lab.harvester.quantity import Quantity
+from lab.harvester.rules import devices_of
+from lab.kube import Json
+
+DOMAIN_PATH = "/spec/template/spec/domain"
+OVERCOMMIT_PERCENT = 150
+MIB = 1024**2
+LEAST_GUEST = 10 * MIB
+
+
+class Refusal(Exception):
+    """What the mutator answers instead of a patch."""
+
+
+def patch(request: Json) -> list[Json]:
+    vm = request["object"]
+    if "deletionTimestamp" in vm["metadata"]:
+        return []
+    if request["operation"] == "UPDATE" and not _needs_another_look(request["oldObject"], vm):
+        return []
+    limit = _limit(vm)
+    if limit is None:
+        return []
+    guest = _guest(vm, limit)
+    domain = _domain(vm)
+    wanted = {"memory": str(_request(vm, limit, guest))}
+    if _resources(vm).get("requests"):
+        steps = [_add("resources/requests/memory", wanted["memory"])]
+    else:
+        steps = [_add("resources/requests", wanted)]
+    if domain.get("memory") is None:
+        return [*steps, _add("memory", {"guest": str(guest)})]
+    return [*steps, _add("memory/guest", str(guest))]
+
+
+def _needs_another_look(old: Json, new: Json) -> bool:
+    """Whether one of the things it goes by has changed, or a VM with devices still has less than its guest."""
+    if _goes_by(old) != _goes_by(new):
+        return True
+    guest = (_domain(new).get("memory") or {}).get("guest")
+    requested = (_resources(new).get("requests") or {}).get("memory", "0")
+    return any(_counts(new)) and guest is not None and _quantity(guest).amount != _quantity(requested).amount
+
+
+def _goes_by(vm: Json) -> tuple[object, ...]:
+    limits = _resources(vm).get("limits") or {}
+    return _limit(vm), limits.get("cpu"), _reserved(vm), _dedicated(vm), _counts(vm)
+
+
+def _guest(vm: Json, limit: Quantity) -> Quantity:
+    reserved = 0
+    if text := _reserved(vm):
+        try:
+            reserved = Quantity.parse(text).amount
+        except ValueError:
+            raise Refusal(f"annotation {text} can't be converted to memory unit") from None
+        if reserved >= limit.amount:
+            raise Refusal(f"reservedMemory can't be equal or greater than limits.memory  {reserved} {limit.amount}")
+    guest = Quantity(limit.amount - reserved, limit.binary)
+    if guest.amount < LEAST_GUEST:
+        raise Refusal(
+            f"guest memory is under the minimum requirement (10 Mi), original: {limit.amount}, final: {guest.amount}"
+        )
+    return guest
+
+
+def _request(vm: Json, limit: Quantity, guest: Quantity) -> Quantity:
+    if _dedicated(vm):
+        return limit
+    if any(_counts(vm)):
+        # No overcommit beside a device: kubevirt#10379.
+        return guest
+    return Quantity(limit.amount * 100 // OVERCOMMIT_PERCENT // MIB * MIB, limit.binary)
+
+
+def _add(path: str, value: object) -> Json:
+    return {"op": "add", "path": f"{DOMAIN_PATH}/{path}", "value": value}
+
+
+def _domain(vm: Json) -> Json:
+    domain: Json = vm["spec"]["template"]["spec"].get("domain") or {}
+    return domain
+
+
+def _resources(vm: Json) -> Json:
+    resources: Json = _domain(vm).get("resources") or {}
+    return resources
+
+
+def _limit(vm: Json) -> Quantity | None:
+    text = (_resources(vm).get("limits") or {}).get("memory")
+    limit = None if text is None else _quantity(text)
+    return limit if limit and limit.amount else None
+
+
+def _quantity(text: str | float) -> Quantity:
+    try:
+        return Quantity.parse(text)
+    except ValueError:
+        form = "^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$"
+        raise Refusal(f"quantities must match the regular expression '{form}'") from None
+
+
+def _reserved(vm: Json) -> str:
+    return str((vm["metadata"].get("annotations") or {}).get(r.RESERVED_MEMORY_ANNOTATION) or "")
+
+
+def _dedicated(vm: Json) -> bool:
+    return bool((_domain(vm).get("cpu") or {}).get("dedicatedCpuPlacement"))
+
+
+def _counts(vm: Json) -> tuple[int, int]:
+    devices = devices_of(vm)
+    return len(devices.get("hostDevices") or []), len(devices.get("gpus") or [])
