@@ -95,6 +95,11 @@ class Machine:
         return self.running and self.vgpus != self.running_vgpus
 
     @property
+    def displays(self) -> int:
+        """How many vGPUs of the spec have a boot display, as up to 1.7 each may have."""
+        return sum(has_display(gpu) for gpu in self.devices[GPUS] if self.type_of(gpu))
+
+    @property
     def note_text(self) -> str | None:
         return (self.vm["metadata"].get("annotations") or {}).get(r.ALLOCATION_NOTE)
 
@@ -194,7 +199,7 @@ def plan(machine: Machine, target: Mapping[str, int], *, restart: bool) -> VmPla
 
 
 def _arranged(machine: Machine, target: Mapping[str, int]) -> dict[str, list[Json]]:
-    """Devices that are wanted stay, the first of each type first: the very first one has the display."""
+    """Devices that are wanted stay, the first of each type first."""
     field = field_of(machine.era)
     left = dict(target)
     kept: dict[str, list[Json]] = {name: [] for name in FIELDS}
@@ -236,30 +241,32 @@ def _name(machine: Machine, devices: dict[str, list[Json]]) -> None:
 
 
 def _with_one_display(machine: Machine, gpus: list[Json]) -> Iterator[Json]:
-    """Only one vGPU may have the boot display, and each has it by default (facts 6.1)."""
-    had_display = any(_has_display(gpu) for gpu in machine.devices[GPUS] if machine.type_of(gpu))
-    first = True
-    for gpu in gpus:
-        if machine.type_of(gpu) is None:
-            yield gpu
-        elif not first:
+    """Only one vGPU may have the boot display, and each has it by default (facts 6.1). The one that has it keeps it."""
+    had_display = machine.displays > 0
+    vgpus = [index for index, gpu in enumerate(gpus) if machine.type_of(gpu)]
+    showing = next((index for index in vgpus if had_display and has_display(gpus[index])), min(vgpus, default=None))
+    for index, gpu in enumerate(gpus):
+        if index == showing:
+            # The one that had it may have been taken out.
+            yield _displaying(gpu, True) if had_display and not has_display(gpu) else gpu
+        elif index in vgpus and has_display(gpu):
             yield _displaying(gpu, False)
         else:
-            first = False
-            # The one that had it may have been taken out.
-            yield _displaying(gpu, True) if had_display and not _has_display(gpu) else gpu
+            yield gpu
 
 
-def _has_display(gpu: Json) -> bool:
+def has_display(gpu: Json) -> bool:
     display = (gpu.get("virtualGPUOptions") or {}).get("display") or {}
-    return (display.get("ramFB") or {}).get("enabled") is not False
+    return display.get("enabled") is not False and (display.get("ramFB") or {}).get("enabled") is not False
 
 
 def _displaying(gpu: Json, enabled: bool) -> Json:
     options = gpu.get("virtualGPUOptions") or {}
-    display = options.get("display") or {}
-    ram_fb = {**(display.get("ramFB") or {}), "enabled": enabled}
-    return {**gpu, "virtualGPUOptions": {**options, "display": {**display, "ramFB": ram_fb}}}
+    display = dict(options.get("display") or {})
+    if enabled and display.get("enabled") is False:
+        display["enabled"] = True
+    display["ramFB"] = {**(display.get("ramFB") or {}), "enabled": enabled}
+    return {**gpu, "virtualGPUOptions": {**options, "display": display}}
 
 
 def _remaining_note(machine: Machine, devices: Mapping[str, list[Json]]) -> str | None:

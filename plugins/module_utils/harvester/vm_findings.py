@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.snapshot import Snapshot
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.vm_devices import GPUS, Machine, plan
+from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.vm_devices import Machine, plan
 
 
 def vm_findings(snapshot: Snapshot) -> Iterator[tuple[str, str, str]]:
@@ -22,5 +22,5 @@ def vm_findings(snapshot: Snapshot) -> Iterator[tuple[str, str, str]]:
         if mended.note_text != machine.note_text:
             text = f"VM {key} is stopped and noted to have vGPUs that it does not ask for, so they cannot be disabled."
             yield "stale_note", key, text
-        if not machine.era.vendor_vfio and mended.devices[GPUS] != machine.devices[GPUS]:
+        if not machine.era.vendor_vfio and machine.displays > 1:
             yield "two_displays", key, f"VM {key} has several vGPUs with a boot display, so it does not start."

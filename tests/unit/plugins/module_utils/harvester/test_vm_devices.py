@@ -88,6 +88,16 @@ def test_two_displays_are_repaired_and_other_options_kept():
     assert written(planned)["gpus"] == [vgpu("a"), {**second, "virtualGPUOptions": options}]
 
 
+def test_a_vm_with_one_display_keeps_it_wherever_it_is():
+    off = {"virtualGPUOptions": {"display": {"enabled": False}}}
+    headless = {"virtualGPUOptions": {"display": {"ramFB": {"enabled": False}}}}
+    for has in ([vgpu("a", **off), vgpu("b")], [vgpu("a", **headless), vgpu("b")], [vgpu("a"), vgpu("b", **off)]):
+        assert not plan(machine(MDEV, gpus=has), {FOUR_Q: 2}, restart=False).changed
+    passed_on = plan(machine(MDEV, gpus=[vgpu("a", **off), vgpu("b", FOUR_A)]), {FOUR_Q: 1}, restart=False)
+    display = {"enabled": True, "ramFB": {"enabled": True}}
+    assert written(passed_on)["gpus"] == [vgpu("a", virtualGPUOptions={"display": display})]
+
+
 def test_the_display_passes_on_when_the_vgpu_that_had_it_goes():
     headless = {"virtualGPUOptions": {"display": {"ramFB": {"enabled": False}}}}
     has = [vgpu("a", EIGHT_Q), vgpu("b", FOUR_Q, **headless)]

@@ -12,6 +12,7 @@ from tests.unit.plugins.module_utils.harvester.objects import Q4, gpu, instance,
 
 RESOURCE = "nvidia.com/NVIDIA_A2-4Q"
 NO_DISPLAY = {"virtualGPUOptions": {"display": {"ramFB": {"enabled": False}}}}
+OFF = {"virtualGPUOptions": {"display": {"enabled": False}}}
 
 
 def machine(version: str, *devices: dict[str, Any], noted: list[str] | None = None) -> dict[str, Any]:
@@ -52,4 +53,6 @@ def test_a_note_that_outlived_the_devices_of_a_stopped_vm_is_found(version: str)
 def test_two_boot_displays_are_found_where_they_matter() -> None:
     assert kinds("1.7", machine("1.7", device("a"), device("b"))) == ["two_displays"]
     assert kinds("1.7", machine("1.7", device("a"), device("b", **NO_DISPLAY))) == []
+    assert kinds("1.7", machine("1.7", device("a", **NO_DISPLAY), device("b"))) == []
+    assert kinds("1.7", machine("1.7", device("a"), device("b", **OFF))) == []
     assert kinds("1.8", machine("1.8", device("a"), device("b"))) == []
