@@ -51,7 +51,8 @@ options:
       - Where the nodes fetch the vGPU host driver, as a URL. Only for V(nvidia-driver-toolkit), whose value
         C(driverLocation) it is.
       - The location that Harvester ships has the placeholder V(HTTPENDPOINT) in it. The addon is not enabled before
-        that is replaced, unless each node has a location of its own by annotation.
+        that is replaced, unless each node has a location of its own by annotation. One that is on and has it, as
+        after an upgrade, fails as well.
     type: str
   wait:
     description:

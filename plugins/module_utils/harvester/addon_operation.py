@@ -134,8 +134,7 @@ class AddonOperation:
         reading = self._read()
         addon = reading.addon(self._wish)
         planned = self._plan(addon)
-        if planned.changed:
-            self._guard(reading, planned)
+        self._guard(reading, planned)
         if check_mode:
             if planned.changed:
                 self._rehearse(planned)
@@ -185,7 +184,10 @@ class AddonOperation:
     def _guard(self, reading: Reading, planned: AddonPlan) -> None:
         before, after = planned.before, planned.after
         if after.is_driver and after.enabled and not self._has_own_drivers(reading):
-            addons.check_location(str(after.values.get(addons.DRIVER_LOCATION) or ""))
+            location = str(after.values.get(addons.DRIVER_LOCATION) or "")
+            # An upgrade may have put the placeholder back under an addon that is on and looks well.
+            if planned.changed or addons.PLACEHOLDER in location:
+                addons.check_location(location)
         skipped = before.annotations.get(SKIP_CHECK.get(before.name, "")) == "true"
         if before.enabled and not after.enabled and before.name in SKIP_CHECK and not skipped:
             users = reading.users(before.name)
