@@ -27,6 +27,10 @@ options:
     description: Whether vGPUs that no VM asks for are worth telling.
     type: bool
     default: true
+  all_nodes:
+    description: Whether all nodes were looked at. Otherwise the driver, which serves all of them, is not repaired.
+    type: bool
+    default: true
 author:
   - The vgpu.fleet contributors (@vgpu-fleet)
 """

@@ -2,66 +2,224 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
+from pyVim.connect import Disconnect
 
-from tests.integration.api import ADDONS, VGPUS
+from lab import vsphere
+from tests.integration.api import ADDONS, MIG_CONFIGURATIONS, SRIOV_GPUS, VGPUS, VMIS, VMS
+from tests.integration.lab_harvester.machines import A2_4Q, ALLOCATION, device, devices_of, machine, note_for
 from tests.integration.labs import Lab
-from tests.integration.playbooks.runs import Runs
+from tests.integration.playbooks.runs import Run, Runs
+from tests.integration.vsphere_lab.conftest import VCenter
 
-GPU = "gpu-a-000008000"
+Json = dict[str, Any]
+
+GPU_A, GPU_B, A100 = "gpu-a-000008000", "gpu-b-000008000", "mig-a100-000004000"
 A4, A5, A6 = (f"gpu-a-00000800{function}" for function in "456")
-Q4, C4 = "NVIDIA A2-4Q", "NVIDIA A2-4C"
+B4 = "gpu-b-000008004"
+Q4, C4, Q8 = "NVIDIA A2-4Q", "NVIDIA A2-4C", "NVIDIA A2-8Q"
+DRIVER = "nvidia-driver-toolkit"
 LOCATION = "http://files.example/NVIDIA-Linux-x86_64-vgpu-kvm.run"
-DECLARED: dict[str, Any] = {
-    "harvester_gpu_node_layout": [{"profile": Q4, "count": 3, "nodes": ["gpu-a"]}],
+PLACEHOLDER = "HTTPENDPOINT/driver.run"
+DECLARED: Json = {
+    "harvester_gpu_node_layout": [{"profile": Q4, "count": 4, "nodes": ["gpu-a"]}],
     "harvester_gpu_node_driver_location": LOCATION,
 }
+REPAIR, FAIL = {"vgpu_drift_repair": "true"}, {"vgpu_drift_fail": "true"}
+VSPHERE = {"vgpu_drift_platform": "vsphere"}
+MIG_AND_VSPHERE = str(Path(__file__).with_name("drift_lab.yaml"))
+
+
+def findings(run: Run) -> list[Json]:
+    return list(run.artifacts["vgpu_drift"]["localhost"])
+
+
+def found(run: Run) -> dict[tuple[str, str], str]:
+    """How each finding can be repaired, by its kind and what it is about."""
+    return {(one["kind"], one["device"]): one["repair"] for one in findings(run)}
+
+
+def left(run: Run) -> set[tuple[str, str]]:
+    return {(kind, about) for kind, about in found(run) if kind != "unused"}
+
+
+def written(lab: Lab) -> set[str]:
+    """The names of what people have changed."""
+    return {event["objectRef"]["name"] for event in lab.audit() if "dryRun=All" not in event["requestURI"]}
+
+
+def driver_location(lab: Lab) -> str:
+    return str(yaml.safe_load(lab.read(f"{ADDONS}/{DRIVER}")["spec"]["valuesContent"])["driverLocation"])
+
+
+def set_driver_location(lab: Lab, location: str) -> None:
+    values = yaml.safe_load(lab.read(f"{ADDONS}/{DRIVER}")["spec"]["valuesContent"])
+    content = yaml.safe_dump({**values, "driverLocation": location})
+    lab.write(f"{ADDONS}/{DRIVER}", {"spec": {"valuesContent": content}})
 
 
 def drifted(lab: Lab) -> None:
-    """One of each: another type in the spec, too few vGPUs, a stale note, and a driver location that was reset."""
-    lab.enable_gpus(GPU)
-    lab.enable_vgpus({A4: Q4, A5: Q4})
+    """Another type in the spec, too few vGPUs, one that its node does not count, a stale note, a reset driver."""
+    lab.enable_gpus(GPU_A, GPU_B)
+    lab.enable_vgpus({A4: Q4, A5: Q4, B4: Q4})
     lab.write(f"{VGPUS}/{A5}", {"spec": {"vGPUTypeName": C4}})
-    note = f'{{"hostdevices": {{"nvidia.com/NVIDIA_A2-4Q": ["{A6}"]}}}}'
-    body = {
-        "apiVersion": "kubevirt.io/v1",
-        "kind": "VirtualMachine",
-        "metadata": {
-            "name": "old",
-            "namespace": "default",
-            "annotations": {"harvesterhci.io/deviceAllocationDetails": note},
-        },
-        "spec": {"runStrategy": "Halted", "template": {"spec": {"domain": {"devices": {}}}}},
-    }
-    lab.make("/apis/kubevirt.io/v1/namespaces/default/virtualmachines", body)
-    values = yaml.safe_load(lab.read(f"{ADDONS}/nvidia-driver-toolkit")["spec"]["valuesContent"])
-    content = yaml.safe_dump({**values, "driverLocation": "HTTPENDPOINT/driver.run"})
-    lab.write(f"{ADDONS}/nvidia-driver-toolkit", {"spec": {"valuesContent": content}})
+    lab.control.fault("plugin-drift", node="gpu-b")
+    lab.until(lambda: lab.amounts("gpu-b") == {A2_4Q: 0})
+    lab.make(VMS, machine("old", note=note_for(A6, vfio=True)))
+    set_driver_location(lab, PLACEHOLDER)
 
 
-def kinds(findings: list[dict[str, Any]]) -> dict[str, list[str]]:
-    found: dict[str, list[str]] = {}
-    for one in findings:
-        found.setdefault(one["kind"], []).append(one["device"])
-    return found
-
-
-def test_drift_is_told_then_repaired_and_then_there_is_none(lab: Lab, runs: Runs) -> None:
+def test_drift_is_told_then_repaired_and_then_only_that_is_left_which_nobody_can_repair(lab: Lab, runs: Runs) -> None:
     lab.begin(arranged=drifted)
-    told = runs.playbook("drift", {**DECLARED, "vgpu_drift_fail": "true"})
-    assert (told.status, told.changed) == ("failed", 0), told.shown
-    assert "default/old" in told.failure
-    found = kinds(told.artifacts["vgpu_drift"]["localhost"])
-    assert found["type_differs"] == [A5]
-    assert found["stale_note"] == ["default/old"]
-    assert found["driver_addon"] == ["nvidia-driver-toolkit"]
-    assert found["layout_differs"] == [GPU]
-    assert [event for event in lab.audit() if "dryRun=All" not in event["requestURI"]] == []
-    mended = runs.playbook("drift", {**DECLARED, "vgpu_drift_repair": "true", "vgpu_drift_fail": "true"})
-    assert mended.status == "successful", mended.shown
-    assert set(kinds(mended.artifacts["vgpu_drift"]["localhost"])) == {"unused"}
-    again = runs.playbook("drift", {**DECLARED, "vgpu_drift_repair": "true"})
-    assert (again.status, again.changed) == ("successful", 0)
+    rehearsal = runs.playbook("drift", {**DECLARED, **REPAIR, **FAIL}, check=True)
+    assert rehearsal.status == "failed"
+    assert "default/old" in rehearsal.failure
+    assert found(rehearsal) == {
+        ("type_differs", A5): "layout",
+        ("layout_differs", GPU_A): "layout",
+        ("stale_note", "default/old"): "vm",
+        ("driver_addon", DRIVER): "driver",
+        ("not_counted", B4): "",
+        ("unused", Q4): "",
+    }
+    assert f"driverLocation is {PLACEHOLDER} and should be {LOCATION}" in rehearsal.failure
+    assert written(lab) == set()
+
+    mended = runs.playbook("drift", {**DECLARED, **REPAIR, **FAIL})
+    assert mended.status == "failed"
+    assert mended.failure == f"vGPU {B4} is configured as {Q4}, and node gpu-b does not count it."
+    assert set(found(mended)) == {("not_counted", B4), ("unused", Q4)}
+    assert lab.amounts("gpu-a") == {A2_4Q: 4}
+    assert driver_location(lab) == LOCATION
+    assert ALLOCATION not in (lab.read(f"{VMS}/old")["metadata"].get("annotations") or {})
+    assert B4 not in written(lab)
+
+    lab.mark()
+    again = runs.playbook("drift", {**DECLARED, **REPAIR})
+    assert (again.status, again.changed, left(again)) == ("successful", 0, {("not_counted", B4)})
+    assert written(lab) == set()
+
+
+def drifted_in_use(lab: Lab) -> Json:
+    """Up to 1.7: a VM with two displays; other types in the specs of three vGPUs, of which a running VM has one."""
+    lab.enable_gpus(GPU_A, GPU_B)
+    lab.enable_vgpus({A4: Q4, A5: Q4})
+    lab.make(VMS, machine("trainer", gpus=[device("wish")], run=True))
+
+    def noted() -> str:
+        return (lab.read(f"{VMS}/trainer")["metadata"].get("annotations") or {}).get(ALLOCATION, "")
+
+    text = lab.until(noted, real=True)
+    held, free = (A4, A5) if A4 in text else (A5, A4)
+    lab.enable_vgpus({B4: Q4})
+    for name, other in ((held, C4), (free, Q8), (B4, C4)):
+        lab.write(f"{VGPUS}/{name}", {"spec": {"vGPUTypeName": other}})
+    lab.make(VMS, machine("two", gpus=[device("a"), device("b")]))
+    set_driver_location(lab, "http://files.example/other.run")
+    return {"held": held, "free": free, "instance": lab.read(f"{VMIS}/trainer")["metadata"]["uid"]}
+
+
+def test_what_a_running_vm_uses_is_left_alone_and_a_repair_that_fails_holds_up_no_other(
+    running: Lab, runs: Runs
+) -> None:
+    lab = running.begin(version="1.7", arranged=drifted_in_use)
+    held, free = lab.story["held"], lab.story["free"]
+    # In the inventory, as for several clusters, the role's own variables come before those of harvester_gpu_cluster.
+    declared = {"vgpu_drift_driver_location": LOCATION, "harvester_gpu_node_driver_location": "http://files.example/x"}
+    inventory = {"all": {"hosts": {"localhost": {"ansible_connection": "local", **declared}}}}
+    told = runs.playbook("drift", inventory=inventory)
+    assert (told.status, told.changed, written(lab)) == ("successful", 0, set())
+    assert found(told) == {
+        ("two_displays", "default/two"): "vm",
+        ("type_differs", held): "",
+        ("type_differs", free): "device",
+        ("type_differs", B4): "device",
+        ("driver_addon", DRIVER): "",
+    }
+    assert f"should be {LOCATION}. It is left alone while VMs have vGPUs: default/trainer." in told.shown
+
+    mended = runs.playbook("drift", REPAIR, inventory=inventory)
+    assert mended.status == "failed"
+    assert mended.failure.startswith(f"Not everything could be repaired. GPU {GPU_A} cannot have vGPUs of different")
+    assert left(mended) == {("type_differs", held), ("type_differs", free), ("driver_addon", DRIVER)}
+    first, second = devices_of(lab.read(f"{VMS}/two"))["gpus"]
+    assert "virtualGPUOptions" not in first
+    assert second["virtualGPUOptions"] == {"display": {"ramFB": {"enabled": False}}}
+    assert lab.status(B4)["configureVGPUTypeName"] == C4
+    assert written(lab) == {"two", B4}
+    assert lab.read(f"{VMIS}/trainer")["metadata"]["uid"] == lab.story["instance"]
+
+
+def mig_out_of_sync(lab: Lab) -> None:
+    """Asked for by hand, in an order that leaves no place for the large instance; the driver's location is reset."""
+    path = f"{MIG_CONFIGURATIONS}/{A100}"
+
+    def status() -> Json:
+        return dict((lab.find(path) or {}).get("status") or {})
+
+    lab.write(f"{SRIOV_GPUS}/{A100}", {"spec": {"enabled": True}})
+    lab.until(lambda: status().get("profileStatus"))
+    requested = {"MIG 2g.10gb": 2, "MIG 3g.20gb": 1}
+    spec = lab.read(path)["spec"]["profileSpec"]
+    asked = [{**entry, "requested": requested.get(entry["name"], 0)} for entry in spec]
+    lab.write(path, {"spec": {"enabled": True, "profileSpec": asked}})
+    lab.until(lambda: status().get("status") == "out-of-sync")
+    set_driver_location(lab, PLACEHOLDER)
+
+
+def test_mig_that_is_out_of_sync_and_a_placeholder_that_nobody_replaced_are_told_and_left(
+    running: Lab, runs: Runs
+) -> None:
+    lab = running.begin(scenario=MIG_AND_VSPHERE, arranged=mig_out_of_sync)
+    told = runs.playbook("drift", {**REPAIR, **FAIL}, options="--tags drift")
+    assert (told.status, told.changed) == ("failed", 0)
+    assert found(told) == {("mig_out_of_sync", A100): "", ("driver_addon", DRIVER): ""}
+    assert A100 in told.failure
+    assert PLACEHOLDER in told.failure
+    assert written(lab) == set()
+
+
+@pytest.fixture
+def vcenter(running: Lab) -> Iterator[VCenter]:
+    """VMs with vGPUs that have lost their memory reservation: one is off, one runs."""
+    lab = running.begin(scenario=MIG_AND_VSPHERE)
+    info = vsphere.info(lab.run)
+    assert info is not None
+    client = VCenter(info)
+    for name in ("stopped", "trainer"):
+        client.wait(client.reconfigure(client.vm(name), memoryReservationLockedToMax=False))
+    yield client
+    Disconnect(client.instance)
+
+
+def test_a_lost_memory_reservation_is_told_and_repaired_on_a_vm_that_is_off(vcenter: VCenter, runs: Runs) -> None:
+    def writes() -> int:
+        return int(vcenter.control("GET", "/rpc")["writes"])
+
+    def reserved() -> list[str]:
+        names = ("fine", "stopped", "trainer")
+        return [name for name in names if vcenter.vm(name).config.memoryReservationLockedToMax]
+
+    before = writes()
+    rehearsal = runs.playbook("drift", {**VSPHERE, **REPAIR}, check=True)
+    assert (rehearsal.status, writes()) == ("successful", before)
+    assert found(rehearsal) == {("not_prepared", "stopped"): "vm", ("not_prepared", "trainer"): ""}
+    assert "VM stopped lacks what its vGPUs need to start: its memory is not reserved." in rehearsal.shown
+    assert reserved() == ["fine"]
+
+    mended = runs.playbook("drift", {**VSPHERE, **REPAIR, **FAIL})
+    assert mended.status == "failed"
+    assert "VM trainer" in mended.failure
+    assert left(mended) == {("not_prepared", "trainer")}
+    assert reserved() == ["fine", "stopped"]
+    assert vcenter.vm("trainer").runtime.powerState == "poweredOn"
+
+    vcenter.wait(vcenter.reconfigure(vcenter.vm("trainer"), memoryReservationLockedToMax=True))
+    before = writes()
+    again = runs.playbook("drift", {**VSPHERE, **REPAIR, **FAIL})
+    assert (again.status, again.changed, findings(again), writes()) == ("successful", 0, [], before)

@@ -5,22 +5,33 @@ from __future__ import annotations
 from typing import Any
 
 from ansible_collections.vgpu.fleet.plugins.module_utils.drift import harvester_drift, vsphere_drift
+from ansible_collections.vgpu.fleet.plugins.module_utils.fleet import Claim, Fleet, Gpu, Holder, Node, Slot
 
 Json = dict[str, Any]
-Q4 = "NVIDIA A2-4Q"
+Q4, C4 = "NVIDIA A2-4Q", "NVIDIA A2-4C"
 
 
-def slot(name: str, *holders: str, wanted: str = Q4) -> Json:
-    return {"name": name, "profile": Q4, "wanted": wanted, "holders": [{"name": holder} for holder in holders]}
+def slot(name: str, *holders: str, wanted: str = Q4, running: bool = False) -> Slot:
+    return Slot(name, profile=Q4, wanted=wanted, holders=tuple(Holder(one, running=running) for one in holders))
 
 
-def fleet(*slots: Json, findings: list[Json] | None = None, claims: list[Json] | None = None) -> Json:
-    nodes = [{"gpus": [{"name": "gpu", "slots": list(slots)}]}]
-    return {"nodes": nodes, "vgpus": list(slots), "findings": findings or [], "claims": claims or []}
+def claim(vm: str, *, running: bool = False) -> Claim:
+    return Claim(Q4, 1, Holder(vm, running=running), node="n1" if running else None)
+
+
+def fleet(*slots: Slot, findings: list[Json] | None = None, claims: tuple[Claim, ...] = ()) -> Json:
+    nodes = (Node("n1", gpus=(Gpu("gpu", "n1", slots=slots),)),)
+    return {**Fleet(nodes, claims).as_dict(), "findings": findings or []}
 
 
 def found(kind: str, device: str) -> Json:
     return {"kind": kind, "device": device, "text": f"{device} is wrong."}
+
+
+RESET = {
+    "before": {"enabled": True, "values": {"image": {"tag": "v1"}, "driverLocation": "HTTPENDPOINT/x"}},
+    "after": {"enabled": True, "values": {"image": {"tag": "v1"}, "driverLocation": "http://files.example/x"}},
+}
 
 
 def kinds(findings: list[Json]) -> list[tuple[str, str, str]]:
@@ -33,14 +44,23 @@ def test_a_fleet_that_is_in_use_and_as_declared_has_no_drift() -> None:
 
 
 def test_a_wrong_type_is_repaired_only_if_no_vm_refers_to_it() -> None:
-    seen = fleet(
-        slot("free", wanted="NVIDIA A2-4C"),
-        slot("held", "vm", wanted="NVIDIA A2-4C"),
-        findings=[found("type_differs", "free"), found("type_differs", "held")],
-    )
-    drift = harvester_drift(seen, unused=False)
+    slots = (slot("free", wanted=C4), slot("held", "vm", wanted=C4))
+    both = [found("type_differs", "free"), found("type_differs", "held")]
+    drift = harvester_drift(fleet(*slots, findings=both), unused=False)
     assert kinds(drift) == [("type_differs", "free", "device"), ("type_differs", "held", "")]
-    assert drift[0]["wanted"] == {"name": "free", "profile": "NVIDIA A2-4C"}
+    assert (drift[0]["gpu"], drift[0]["wanted"]) == ("gpu", {"name": "free", "profile": C4})
+    # A VM that has just been started may have any of them.
+    starting = fleet(*slots, findings=both, claims=(claim("starting", running=True),))
+    assert [one["repair"] for one in harvester_drift(starting, unused=False)] == ["", ""]
+
+
+def test_the_declared_layout_counts_for_more_than_what_was_written_into_a_device() -> None:
+    seen = fleet(slot("a", wanted=C4), findings=[found("type_differs", "a")])
+    step = {"action": "disable", "gpu": "gpu", "slot": "a", "before": Q4, "after": None}
+    assert kinds(harvester_drift(seen, layout={"plan": {"steps": [step]}}, unused=False)) == [
+        ("type_differs", "a", "layout"),
+        ("layout_differs", "gpu", "layout"),
+    ]
 
 
 def test_vms_are_put_in_order_and_everything_else_is_only_told() -> None:
@@ -50,11 +70,20 @@ def test_vms_are_put_in_order_and_everything_else_is_only_told() -> None:
 
 
 def test_a_reset_driver_location_is_told_with_both_values() -> None:
-    diff = {"before": {"driverLocation": "HTTPENDPOINT/x"}, "after": {"driverLocation": "http://files.example/x"}}
-    (one,) = harvester_drift(fleet(), driver={"diff": diff})
+    (one,) = harvester_drift(fleet(), driver={"diff": RESET})
     assert kinds([one]) == [("driver_addon", "nvidia-driver-toolkit", "driver")]
-    assert "HTTPENDPOINT/x" in one["text"]
-    assert "http://files.example/x" in one["text"]
+    assert "not as declared: driverLocation is HTTPENDPOINT/x and should be http://files.example/x." in one["text"]
+
+
+def test_the_driver_is_left_alone_under_vms_that_run_and_on_nodes_that_were_not_looked_at() -> None:
+    for used in (fleet(slot("a", "vm", running=True)), fleet(slot("a"), claims=(claim("vm", running=True),))):
+        (one,) = harvester_drift(used, driver={"diff": RESET}, unused=False)
+        assert (one["kind"], one["repair"]) == ("driver_addon", "")
+        assert one["text"].endswith("It is left alone while VMs have vGPUs: vm.")
+    (stopped,) = harvester_drift(fleet(slot("a", "vm")), driver={"diff": RESET})
+    assert stopped["repair"] == "driver"
+    (partly,) = harvester_drift(fleet(), driver={"diff": RESET}, all_nodes=False)
+    assert partly["repair"] == ""
 
 
 def test_a_driver_that_nobody_declared_a_location_for_cannot_be_repaired() -> None:
@@ -70,9 +99,9 @@ def test_a_layout_is_repaired_where_there_is_a_plan() -> None:
 
 
 def test_vgpus_that_a_stopped_vm_will_take_are_not_unused() -> None:
-    claim = {"profile": Q4, "count": 1}
-    assert kinds(harvester_drift(fleet(slot("a"), slot("b"), claims=[claim]))) == [("unused", Q4, "")]
-    assert harvester_drift(fleet(slot("a"), claims=[claim])) == []
+    claims = (claim("vm"),)
+    assert kinds(harvester_drift(fleet(slot("a"), slot("b"), claims=claims))) == [("unused", Q4, "")]
+    assert harvester_drift(fleet(slot("a"), claims=claims)) == []
     assert harvester_drift(fleet(slot("a")), unused=False) == []
 
 
@@ -80,11 +109,28 @@ def test_a_lost_reservation_is_repaired_only_on_a_vm_that_is_off() -> None:
     def result(name: str, **outcome: Any) -> Json:
         return {"item": {"name": name, "labels": {"moid": f"vm-{name}"}}, **outcome}
 
-    same, other = {"before": {"memory": 1}, "after": {"memory": 1}}, {"before": {"memory": 1}, "after": {"memory": 2}}
-    running = {"code": "power_cycle_required", "message": "It runs."}
+    def lacking(power: str, **needs: Any) -> Json:
+        return {"vm": {"power": power}, "diff": {"before": {}, "after": needs}}
+
+    cycle = {"code": "power_cycle_required", "message": "VM old runs and has to be powered off."}
     drift = vsphere_drift(
         {"findings": [found("driver_missing", "esx1")]},
-        [result("fine", diff=same), result("off", diff=other), result("on", error=running)],
+        [
+            result("fine", **lacking("off")),
+            result("off", **lacking("off", memory_reservation_locked=True, mmio_size_gb=64)),
+            result("on", **lacking("on", memory_reservation_locked=True)),
+            result("asleep", **lacking("suspended", memory_reservation_locked=True)),
+            result("old", error=cycle),
+            result("gone", error={"code": "vm_not_found", "message": "There is no VM gone."}),
+        ],
     )
-    assert kinds(drift) == [("driver_missing", "esx1", ""), ("not_prepared", "off", "vm"), ("not_prepared", "on", "")]
+    assert kinds(drift) == [
+        ("driver_missing", "esx1", ""),
+        ("not_prepared", "off", "vm"),
+        ("not_prepared", "on", ""),
+        ("not_prepared", "asleep", ""),
+        ("not_prepared", "old", ""),
+        ("vm", "gone", ""),
+    ]
     assert drift[1]["moid"] == "vm-off"
+    assert drift[1]["text"].endswith(": its memory is not reserved; its MMIO region is too small.")
