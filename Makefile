@@ -136,11 +136,11 @@ changelog: $(STAGED) ## Bring CHANGELOG.rst up to date with its fragments
 	antsibull-changelog release --refresh --reload-plugins --update-existing
 
 # Those of tests and scenarios are deeper; a lab comes before the clusters inside it, which its own processes start.
-LABS_IN_BUILD := find build -path $(VENV) -prune -o -name state.json -printf '%d %h\n' 2>/dev/null | sort -n
+LABS_IN_BUILD := find build -path $(VENV) -prune -o -name state.json -exec grep -q '"pid"' {} \; -printf '%d %h\n' 2>/dev/null | sort -n
 
 .PHONY: clean
 clean: ## Stop the labs in build/ and remove it; the cache stays
-	@$(LABS_IN_BUILD) | while read -r _ lab; do python -m lab down --run-dir "$$lab"; done
+	@$(LABS_IN_BUILD) | while read -r _ lab; do python -m lab down --run-dir "$$lab" || exit 1; done
 	rm -rf build
 
 .PHONY: help

@@ -41,6 +41,10 @@ def until(condition: Callable[[], bool]) -> None:
 def test_clean_stops_labs_wherever_they_are_in_build(tmp_path: Path, place: str) -> None:
     (tmp_path / "galaxy.yml").write_text("version: 0.1.0\n")
     run = RunDir(tmp_path / "build" / place).create()
+    # What tests leave is no lab.
+    foreign = tmp_path / "build/tmp/zzz/zzz/zzz/zzz/zzz/state.json"
+    foreign.parent.mkdir(parents=True)
+    foreign.write_text("[1]")
     pid = processes.spawn(run, "sleeper", ["sleep", "600"])
     try:
         make("clean", cwd=tmp_path)
