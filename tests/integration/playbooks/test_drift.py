@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,7 +13,7 @@ from lab import vsphere
 from tests.integration.api import ADDONS, MIG_CONFIGURATIONS, SRIOV_GPUS, VGPUS, VMIS, VMS
 from tests.integration.lab_harvester.machines import A2_4Q, ALLOCATION, device, devices_of, machine, note_for
 from tests.integration.labs import Lab
-from tests.integration.playbooks.runs import Run, Runs
+from tests.integration.playbooks.runs import CHECKOUT, Run, Runs
 from tests.integration.vsphere_lab.conftest import VCenter
 
 Json = dict[str, Any]
@@ -32,7 +31,7 @@ DECLARED: Json = {
 }
 REPAIR, FAIL = {"vgpu_drift_repair": "true"}, {"vgpu_drift_fail": "true"}
 VSPHERE = {"vgpu_drift_platform": "vsphere"}
-MIG_AND_VSPHERE = str(Path(__file__).with_name("drift_lab.yaml"))
+MIG_AND_VSPHERE = str(CHECKOUT / "tests/data/drift_lab.yaml")
 
 
 def findings(run: Run) -> list[Json]:
