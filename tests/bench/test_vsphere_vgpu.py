@@ -115,7 +115,7 @@ def test_what_is_attached_to_a_hundred_vms(vcenter: VCenter, playbooks: Playbook
         f"\n  what {HOLDERS} VMs have: {ours.seconds:.2f} s and {ours.calls:.0f} calls,"
         f" community.vmware {seconds:.1f} s and {calls} calls: {seconds / ours.seconds:.0f} times"
     )
-    assert seconds / ours.seconds >= HOLDERS / 4
+    assert seconds / ours.seconds >= HOLDERS / 10
     assert ours.calls <= 6
 
 
