@@ -21,11 +21,11 @@ PATIENCE_SECONDS = 300
 
 
 @pytest.fixture
-def demo(tmp_path: Path) -> Iterator[Callable[[], tuple[subprocess.Popen[str], RunDir]]]:
+def demo(tmp_path: Path) -> Iterator[Callable[..., tuple[subprocess.Popen[str], RunDir]]]:
     run = RunDir(tmp_path / "lab")
 
-    def start() -> tuple[subprocess.Popen[str], RunDir]:
-        environment = {**os.environ, "DEMO_RUN_DIR": str(run.path), "PYTHONUNBUFFERED": "1"}
+    def start(**settings: str) -> tuple[subprocess.Popen[str], RunDir]:
+        environment = {**os.environ, "DEMO_RUN_DIR": str(run.path), "PYTHONUNBUFFERED": "1", **settings}
         # Whoever runs the tests in the background may ignore Ctrl-C, and that would be inherited.
         command = ["env", "--default-signal=INT", "demo/run.sh"]
         process = subprocess.Popen(
@@ -39,7 +39,7 @@ def demo(tmp_path: Path) -> Iterator[Callable[[], tuple[subprocess.Popen[str], R
 
 @pytest.mark.parametrize("moment", MOMENTS)
 def test_ctrl_c_at_any_moment_leaves_nothing_running(
-    demo: Callable[[], tuple[subprocess.Popen[str], RunDir]], moment: str
+    demo: Callable[..., tuple[subprocess.Popen[str], RunDir]], moment: str
 ) -> None:
     process, run = demo()
     assert process.stdout
@@ -54,6 +54,21 @@ def test_ctrl_c_at_any_moment_leaves_nothing_running(
     os.killpg(process.pid, signal.SIGINT)
     process.stdout.read()
     assert process.wait(PATIENCE_SECONDS) == 130
+    assert not [one for one in running.all_processes(run) if one.running]
+    assert not members(process.pid)
+
+
+def test_a_playbook_that_fails_ends_it_and_leaves_nothing_running(
+    demo: Callable[..., tuple[subprocess.Popen[str], RunDir]], tmp_path: Path
+) -> None:
+    wrong = tmp_path / "cluster.yml"
+    wrong.write_text("harvester_gpu_node_count: 2\n")
+    process, run = demo(DEMO_CLUSTER=str(wrong))
+    assert process.stdout
+    shown = process.stdout.read()
+    assert process.wait(PATIENCE_SECONDS) != 0
+    assert "harvester_gpu_node_profile and harvester_gpu_node_count are given together" in shown
+    assert "vSphere: shared direct" not in shown
     assert not [one for one in running.all_processes(run) if one.running]
     assert not members(process.pid)
 
