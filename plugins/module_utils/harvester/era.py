@@ -78,26 +78,25 @@ def parse(text: str) -> Era | None:
     return Era((int(found[1]), int(found[2]), int(patch) if patch is not None else 99))
 
 
-def chosen(text: str) -> Era:
+def told(text: str) -> Era | None:
+    """By the server's own word."""
     era = parse(text)
-    if era is None:
-        raise UnknownVersion(
-            f"harvester_version {text!r} is not a version.", hint="Write it as 1.7 or v1.8.1, or leave it out."
-        )
-    return with_vgpus(era)
-
-
-def with_vgpus(era: Era) -> Era:
-    if era.version < OLDEST:
+    if era and era.version < OLDEST:
         raise TooOld(f"Harvester {era} has no vGPUs.", hint="The first version that has them is 1.3.")
     return era
 
 
-def detect(setting: str | None, vgpus: Iterable[dict[str, Any]]) -> Era:
-    """By the server's own word; failing that, by what the devices look like; else the present era."""
-    era = parse(setting or "")
-    if era is not None:
-        return with_vgpus(era)
+def chosen(text: str) -> Era:
+    era = told(text)
+    if era is None:
+        raise UnknownVersion(
+            f"harvester_version {text!r} is not a version.", hint="Write it as 1.7 or v1.8.1, or leave it out."
+        )
+    return era
+
+
+def seen(vgpus: Iterable[dict[str, Any]]) -> Era:
+    """By what the devices look like; else the present era."""
     for vgpu in vgpus:
         status = vgpu.get("status") or {}
         values = list((status.get("availableTypes") or {}).values())

@@ -409,7 +409,10 @@ def broken_notes(vms: Listing) -> list[str]:
 
 
 def read(api: ApiServer, harvester_version: str | None = None) -> Snapshot:
-    """Seven requests side by side, an eighth where a card does not show what it is, and one more for MIG."""
+    """Seven requests side by side, or six if the version is given.
+
+    One more where a card does not show what it is, and one more for MIG.
+    """
 
     def listed(path: str) -> Listing:
         return Listing.of(api.get(path))
@@ -420,22 +423,20 @@ def read(api: ApiServer, harvester_version: str | None = None) -> Snapshot:
         except NotFound:
             return Listing()
 
-    def setting() -> str:
+    def told_era() -> eras.Era | None:
+        if harvester_version:
+            return eras.chosen(harvester_version)
         try:
             found = api.get_or_none(r.SERVER_VERSION)
         except Forbidden:
-            return ""
-        version = str(found.get("value") or "") if found else ""
-        told = eras.parse(version)
-        if told and not harvester_version:
-            # Said before that GPUs are missing, as they are in a version that has none.
-            eras.with_vgpus(told)
-        return version
+            return None
+        return eras.told(str(found.get("value") or "")) if found else None
 
     try:
-        version, gpus, vgpus, nodes, vms, instances, claims = api.together(
+        told, gpus, vgpus, nodes, vms, instances, claims = api.together(
             [
-                setting,
+                # First, since a version without vGPUs has no GPU devices either, and that is the better reason.
+                told_era,
                 lambda: listed(r.GPUS),
                 lambda: listed(r.VGPUS),
                 lambda: listed(r.NODES),
@@ -449,7 +450,7 @@ def read(api: ApiServer, harvester_version: str | None = None) -> Snapshot:
             "The cluster has no GPU devices in its API.",
             hint=f"Enable the addon {r.PCIDEVICES_ADDON} first: vgpu.fleet.harvester_addon.",
         ) from error
-    era = eras.chosen(harvester_version) if harvester_version else eras.detect(version, vgpus.items.values())
+    era = told or eras.seen(vgpus.items.values())
     shown: set[str] = set()
     mig = False
     for vgpu in vgpus.items.values():

@@ -10,6 +10,7 @@ import pytest
 from lab import up
 from tests.integration import warm_interpreter
 from tests.integration.labs import Lab
+from tests.integration.playbooks.reprofiling import in_use
 from tests.integration.playbooks.runs import Runs
 
 SPEED = 50.0
@@ -32,6 +33,12 @@ def lab(running: Lab) -> Lab:
 def bare(running: Lab) -> Lab:
     """Both as they come: no addon is on."""
     return running.begin(scenario="demo/lab.yaml")
+
+
+@pytest.fixture
+def used(running: Lab) -> Lab:
+    """The default scenario with a GPU that a running VM uses."""
+    return running.begin(arranged=in_use)
 
 
 @pytest.fixture(scope="session")

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from tests.integration.api import VGPUS
+from tests.integration.api import VGPUS, VMS
+from tests.integration.lab_harvester import machines
 from tests.integration.labs import Lab
 from tests.integration.playbooks.runs import Run, Runs
 
@@ -27,29 +28,25 @@ def in_use(lab: Lab) -> None:
     """Two A2-4Q on gpu-a, of which a running VM has one."""
     lab.enable_gpus(GPU)
     lab.enable_vgpus(dict.fromkeys(NAMES[:2], "NVIDIA A2-4Q"))
-    lab.make(MACHINES, machine("trainer", runStrategy="Always"))
+    lab.make(VMS, machine("trainer", runStrategy="Always"))
     lab.until(lambda: runs_with(lab) == [RESOURCE] and noted(lab), real=True)
 
 
 def machine(name: str, **how: Any) -> dict[str, Any]:
     """A VM with an A2-4Q."""
-    devices = {"hostDevices": [{"name": "vgpu-0", "deviceName": RESOURCE}]}
-    spec = {"domain": {"devices": devices, "resources": {"requests": {"memory": "1Gi"}}}}
-    labels = {"team": "ml"}
-    return {
-        "apiVersion": "kubevirt.io/v1",
-        "kind": "VirtualMachine",
-        "metadata": {"name": name, "namespace": "default", "labels": labels},
-        "spec": {**how, "template": {"metadata": {"labels": labels}, "spec": spec}},
-    }
+    body = machines.machine(name, host_devices=[machines.device("vgpu-0", RESOURCE)])
+    body["metadata"]["labels"] = {"team": "ml"}
+    del body["spec"]["runStrategy"]
+    body["spec"] |= how
+    return body
 
 
 def vm(lab: Lab, name: str = "trainer") -> dict[str, Any]:
-    return lab.read(f"{MACHINES}/{name}")
+    return lab.read(f"{VMS}/{name}")
 
 
 def noted(lab: Lab) -> bool:
-    return "harvesterhci.io/deviceAllocationDetails" in (vm(lab)["metadata"].get("annotations") or {})
+    return machines.ALLOCATION in (vm(lab)["metadata"].get("annotations") or {})
 
 
 def runs_with(lab: Lab, name: str = "trainer") -> list[str]:
@@ -71,14 +68,12 @@ def layout(lab: Lab, gpu: str = GPU) -> dict[str, str]:
     return {vgpu["metadata"]["name"]: vgpu["spec"]["vGPUTypeName"] for vgpu in vgpus if vgpu["spec"]["enabled"]}
 
 
-MACHINES = "/apis/kubevirt.io/v1/namespaces/default/virtualmachines"
-VMIS = "/apis/kubevirt.io/v1/namespaces/default/virtualmachineinstances"
 HELD_UP = "tests.example/held-up"
 POLICIES = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"
 BINDINGS = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings"
 PROBE = "tests.example/probe"
 WHERE = {
-    "virtualmachines": ("kubevirt.io", f"{MACHINES}/trainer"),
+    "virtualmachines": ("kubevirt.io", f"{VMS}/trainer"),
     "vgpudevices": ("devices.harvesterhci.io", f"{VGPUS}/{NAMES[0]}"),
 }
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from tests.integration.api import VMIS, VMS
 from tests.integration.labs import Lab
-from tests.integration.playbooks.reprofiling import GPU, MACHINES, OTHER_GPU, VMIS, machine, state, vm
+from tests.integration.modules.beginnings import writes
+from tests.integration.playbooks.reprofiling import GPU, OTHER_GPU, machine, state, vm
 from tests.integration.playbooks.runs import Run, Runs
 
 Json = dict[str, Any]
@@ -17,10 +19,6 @@ def refused(runs: Runs, variables: Json, playbook: str = "harvester_gpu_cluster"
     run: Run = runs.playbook(playbook, variables, options="--tags node,vm")
     assert run.status == "failed", run.shown
     return run.failure
-
-
-def written(lab: Lab) -> list[Any]:
-    return [event for event in lab.audit() if "dryRun=All" not in event["requestURI"]]
 
 
 def test_what_cannot_work_is_refused_before_anything_is_changed(lab: Lab, runs: Runs) -> None:
@@ -36,7 +34,7 @@ def test_what_cannot_work_is_refused_before_anything_is_changed(lab: Lab, runs: 
         ({"harvester_gpu_node_gpus": ["gpu-z-*"]}, "gpu-z-*"),
     ):
         assert told in refused(runs, {**FOUR, **wrong})
-    assert written(lab) == []
+    assert writes(lab) == []
 
 
 def test_a_node_that_is_not_ready_is_told(lab: Lab, runs: Runs) -> None:
@@ -44,7 +42,7 @@ def test_a_node_that_is_not_ready_is_told(lab: Lab, runs: Runs) -> None:
     lab.until(lambda: not ready(lab, "gpu-b"))
     lab.mark()
     assert "Not ready: gpu-b." in refused(runs, FOUR)
-    assert written(lab) == []
+    assert writes(lab) == []
     lab.control.fault("node-not-ready", on=False, node="gpu-b")
 
 
@@ -80,7 +78,7 @@ def test_vms_that_do_not_run_are_started_however_they_were_set_or_ended(lab: Lab
     for name, how in HOW.items():
         made = machine(name, **how)
         del made["spec"]["template"]["spec"]["domain"]["devices"]["hostDevices"]
-        lab.make(MACHINES, made)
+        lab.make(VMS, made)
     for name in ("shut-down", "older-on", "always"):
         lab.until(lambda name=name: state(lab, name) == "Running", real=True)
     # The guest was shut down from inside.
@@ -102,4 +100,4 @@ def test_vms_that_do_not_run_are_started_however_they_were_set_or_ended(lab: Lab
 def test_a_number_of_vms_needs_a_profile(lab: Lab, runs: Runs) -> None:
     told = refused(runs, {"harvester_gpu_vm_count": 2})
     assert "harvester_gpu_vm_count is 2, so harvester_gpu_vm_profile has to say" in told
-    assert lab.items(MACHINES) == []
+    assert lab.items(VMS) == []

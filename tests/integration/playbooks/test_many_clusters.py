@@ -29,12 +29,16 @@ def edges(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Lab]]:
             up.stop(lab.run)
 
 
+def reached(edges: dict[str, Lab]) -> dict[str, dict[str, Any]]:
+    return {name: {"harvester_kubeconfig": str(lab.run.kubeconfig("admin"))} for name, lab in edges.items()}
+
+
 def test_each_cluster_gets_its_own_layout_and_its_own_report(
     edges: dict[str, Lab], tmp_path: Path, interpreter: Path
 ) -> None:
-    hosts = {name: {"harvester_kubeconfig": str(lab.run.kubeconfig("admin"))} for name, lab in edges.items()}
-    hosts["edge-2"]["harvester_gpu_node_layout"] = [{"profile": "A2-8Q", "count": 2}]  # type: ignore[assignment]
-    hosts["edge-4"]["harvester_gpu_node_nodes"] = ["gpu-a"]  # type: ignore[assignment]
+    hosts = reached(edges)
+    hosts["edge-2"]["harvester_gpu_node_layout"] = [{"profile": "A2-8Q", "count": 2}]
+    hosts["edge-4"]["harvester_gpu_node_nodes"] = ["gpu-a"]
     common = {"harvester_gpu_node_layout": [{"profile": "A2-4Q", "count": 2, "per": "node"}]}
     inventory = {"harvesters": {"hosts": hosts, "vars": common}}
     runs = Runs(tmp_path, {}, interpreter)
@@ -75,7 +79,7 @@ def test_each_cluster_gets_its_own_layout_and_its_own_report(
 def test_a_cluster_that_fails_does_not_keep_the_others_from_working(
     edges: dict[str, Lab], tmp_path: Path, interpreter: Path
 ) -> None:
-    hosts = {name: {"harvester_kubeconfig": str(lab.run.kubeconfig("admin"))} for name, lab in edges.items()}
+    hosts = reached(edges)
     hosts["edge-1"]["harvester_kubeconfig"] = str(edges["edge-1"].run.kubeconfig("expired"))
     runs = Runs(tmp_path, {}, interpreter)
     looked = runs.playbook("capacity", {"vgpu_fleet_hosts": "all"}, inventory={"all": {"hosts": hosts}})

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import pytest
-
-from tests.integration.api import VGPUS, VMS
+from tests.integration.api import VGPUS, VM_ACTIONS, VMIS, VMS
 from tests.integration.labs import Lab
+from tests.integration.modules.beginnings import writes
 from tests.integration.playbooks.reprofiling import (
     CHANGE,
     GPU,
     LARGE,
-    MACHINES,
     NAMES,
     OTHER_GPU,
     RESOURCE,
-    VMIS,
     changed,
     has,
-    in_use,
     layout,
     machine,
     runs_with,
@@ -27,18 +23,13 @@ from tests.integration.playbooks.reprofiling import (
 from tests.integration.playbooks.runs import Runs
 
 
-@pytest.fixture
-def used(lab: Lab) -> Lab:
-    return lab.begin(arranged=in_use)
-
-
 def test_a_vm_that_is_not_named_is_not_stopped_and_nothing_changes(used: Lab, runs: Runs) -> None:
     refused = changed(runs, {**CHANGE, "vgpu_reprofile_vms": []})
     assert f"{GPU} is used by default/trainer, which may not be stopped." in refused.failure
     rehearsal = changed(runs, CHANGE, check=True)
     assert (rehearsal.status, rehearsal.tasks) == ("successful", ["The plan is shown"])
     assert f"{GPU}: 2 x NVIDIA A2-4Q -> 2 x A2-8Q, stopping default/trainer" in rehearsal.shown
-    assert [event for event in used.audit() if "dryRun=All" not in event["requestURI"]] == []
+    assert writes(used) == []
 
 
 def test_what_cannot_work_is_refused_before_any_vm_is_stopped(used: Lab, runs: Runs) -> None:
@@ -48,7 +39,7 @@ def test_what_cannot_work_is_refused_before_any_vm_is_stopped(used: Lab, runs: R
     starved = {**CHANGE, "vgpu_reprofile_vms": [{"name": "trainer", "vgpus": [{"profile": "A2-8Q", "count": 3}]}]}
     refused = changed(runs, starved)
     assert "default/trainer would not find 3 x NVIDIA A2-8Q on one node afterwards" in refused.failure
-    assert [event for event in used.audit() if "dryRun=All" not in event["requestURI"]] == []
+    assert writes(used) == []
 
 
 def test_the_layout_changes_and_the_vm_runs_with_its_new_vgpu(used: Lab, runs: Runs) -> None:
@@ -84,16 +75,15 @@ HOW = {
     "older": {"running": True},
     "resting": {"runStrategy": "Manual"},
 }
-SUBRESOURCES = "/apis/subresources.kubevirt.io/v1/namespaces/default/virtualmachines"
 
 
 def set_in_every_way(lab: Lab) -> None:
     lab.enable_gpus(GPU)
     lab.enable_vgpus(dict.fromkeys(NAMES, "NVIDIA A2-4Q"))
     for name, how in HOW.items():
-        lab.make(MACHINES, machine(name, **how))
+        lab.make(VMS, machine(name, **how))
     lab.until(lambda: state(lab, "by-hand") == "Stopped", real=True)
-    lab.api.action(f"{SUBRESOURCES}/by-hand/start")
+    lab.api.action(f"{VM_ACTIONS}/by-hand/start")
     for name in ("rerun", "by-hand", "older"):
         lab.until(lambda name=name: runs_with(lab, name) == [RESOURCE], real=True)
 

@@ -6,9 +6,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
-import pytest
-
-from tests.integration.api import VGPUS
+from tests.integration.api import VGPUS, VMIS
 from tests.integration.labs import Lab
 from tests.integration.playbooks.reprofiling import (
     BEFORE,
@@ -19,22 +17,14 @@ from tests.integration.playbooks.reprofiling import (
     NAMES,
     OTHER_GPU,
     RESOURCE,
-    VMIS,
     changed,
     has,
-    in_use,
     layout,
     refusing,
     runs_with,
     vm,
 )
 from tests.integration.playbooks.runs import Runs
-
-
-@pytest.fixture
-def used(lab: Lab) -> Lab:
-    return lab.begin(arranged=in_use)
-
 
 # The steps of the role in order, and what keeps each of them from being done. What puts things back is let through.
 HALTED = "object.spec.runStrategy == 'Halted'"
