@@ -26,7 +26,7 @@ options:
     type: str
     required: true
   nodes:
-    description: Names of nodes, or shell patterns, to which it applies.
+    description: Names of nodes, or shell patterns, to which it applies. Without O(nodes) and O(gpus) it applies to all.
     type: list
     elements: str
   gpus:
@@ -61,7 +61,6 @@ _value:
       count: 4
       per: gpu
       nodes: ["gpu-*"]
-      gpus: []
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -73,7 +72,7 @@ from ansible_collections.vgpu.fleet.plugins.module_utils.errors import FleetErro
 
 
 def vgpu_device_manager(
-    content: Any, config: str, nodes: Sequence[str] = (), gpus: Sequence[str] = ()
+    content: Any, config: str, nodes: Sequence[str] | None = None, gpus: Sequence[str] | None = None
 ) -> list[dict[str, Any]]:
     if not isinstance(content, Mapping):
         import yaml
@@ -83,7 +82,7 @@ def vgpu_device_manager(
         except yaml.YAMLError as error:
             raise AnsibleFilterError(f"The vGPU Device Manager configuration is not valid YAML: {error}") from error
     try:
-        return layout_of(content, config, nodes=list(nodes), gpus=list(gpus))
+        return layout_of(content, config, nodes=nodes, gpus=gpus)
     except FleetError as error:
         raise AnsibleFilterError(str(error)) from error
 

@@ -305,11 +305,10 @@ def unusable_because(node: Node) -> str:
     return "" if node.schedulable else "cordoned"
 
 
-def select_nodes(fleet: Fleet, patterns: Iterable[str]) -> frozenset[str]:
-    """The nodes that names or shell patterns mean; without any, all of them."""
+def select_nodes(fleet: Fleet, patterns: Iterable[str] | None) -> frozenset[str]:
+    """The nodes that names or shell patterns mean. None means all of them; an empty list selects none."""
     names = [node.name for node in fleet.ordered_nodes]
-    patterns = list(patterns)
-    if not patterns:
+    if patterns is None:
         return frozenset(names)
     found: set[str] = set()
     for pattern in patterns:

@@ -22,7 +22,7 @@ class InvalidConfiguration(FleetError):
 
 
 def layout_of(
-    content: Any, config: str, *, nodes: Sequence[str] = (), gpus: Sequence[str] = ()
+    content: Any, config: str, *, nodes: Sequence[str] | None = None, gpus: Sequence[str] | None = None
 ) -> list[dict[str, Any]]:
     """The entries of one configuration: so many of a type on each GPU."""
     configs = content.get(CONFIGS) if isinstance(content, Mapping) else None
@@ -36,11 +36,11 @@ def layout_of(
         raise InvalidConfiguration(f"There is no configuration {config!r}.", hint=f"There are: {listing(configs)}.")
     layout: list[dict[str, Any]] = []
     for entry in configs[config] or []:
-        layout += _entries(entry, config, list(nodes), list(gpus))
+        layout += _entries(entry, config, nodes, gpus)
     return layout
 
 
-def _entries(entry: Any, config: str, nodes: list[str], gpus: list[str]) -> list[dict[str, Any]]:
+def _entries(entry: Any, config: str, nodes: Sequence[str] | None, gpus: Sequence[str] | None) -> list[dict[str, Any]]:
     if not isinstance(entry, Mapping) or not {"devices", "vgpu-devices"} <= set(entry) <= FIELDS:
         raise InvalidConfiguration(
             f"An entry of the configuration {config!r} is not understood.",
@@ -48,26 +48,26 @@ def _entries(entry: Any, config: str, nodes: list[str], gpus: list[str]) -> list
         )
     counts = entry["vgpu-devices"] or {}
     _check_filter(entry.get("device-filter"), counts, config)
-    chosen = _chosen(entry["devices"], config, gpus)
-    return [
-        {"profile": str(name), "count": int(count), "per": "gpu", "nodes": nodes, "gpus": chosen}
-        for name, count in counts.items()
-    ]
+    given = {"nodes": nodes, "gpus": _chosen(entry["devices"], config, gpus)}
+    # A selection that was not given is left out, since an empty list selects nothing.
+    selection = {option: list(names) for option, names in given.items() if names is not None}
+    return [{"profile": str(name), "count": int(count), "per": "gpu", **selection} for name, count in counts.items()]
 
 
-def _chosen(devices: Any, config: str, gpus: list[str]) -> list[str]:
+def _chosen(devices: Any, config: str, gpus: Sequence[str] | None) -> Sequence[str] | None:
     if devices == "all":
         return gpus
     if not isinstance(devices, Sequence) or not all(isinstance(number, int) for number in devices):
         raise InvalidConfiguration(
             f"The devices of the configuration {config!r} are neither 'all' nor a list of numbers."
         )
-    if any(number >= len(gpus) for number in devices):
+    names = gpus or ()
+    if any(number >= len(names) for number in devices):
         raise InvalidConfiguration(
             f"The configuration {config!r} lists GPUs by number, up to {max(devices)}.",
             hint="Give the filter their names in that order: gpus=[...].",
         )
-    return [gpus[number] for number in devices]
+    return [names[number] for number in devices]
 
 
 def _check_filter(device_filter: Any, counts: Mapping[str, int], config: str) -> None:

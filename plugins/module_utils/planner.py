@@ -17,6 +17,7 @@ from ansible_collections.vgpu.fleet.plugins.module_utils.planning.demand import 
 from ansible_collections.vgpu.fleet.plugins.module_utils.planning.problem import Problem
 from ansible_collections.vgpu.fleet.plugins.module_utils.planning.shortfall import explain
 from ansible_collections.vgpu.fleet.plugins.module_utils.planning.steps import Step, after_steps, steps_to
+from ansible_collections.vgpu.fleet.plugins.module_utils.planning.surplus import surplus_steps, without_surplus
 
 
 @dataclass(frozen=True)
@@ -24,7 +25,8 @@ class Plan:
     """Steps in order, the GPUs' order being that of the fleet.
 
     `waiting` are slots that were asked for before and are not ready yet, `drifted` those that are not what they were
-    asked to be and that the plan leaves alone. `proven` tells that no plan touches fewer GPUs.
+    asked to be and that the plan leaves alone. `proven` tells that no plan touches fewer GPUs. It is False for plans
+    that lower a number, since which of the unused vGPUs go is decided before the rest is planned.
     """
 
     steps: tuple[Step, ...] = ()
@@ -66,25 +68,37 @@ def known_profiles(fleet: Fleet) -> KnownProfiles:
 
 
 def plan(fleet: Fleet, demands: Sequence[Demand], policy: Policy | None = None) -> Plan:
-    """Plan all demands together. Raises DoesNotFit with reasons and the nearest changes if they cannot all be met."""
+    """Plan all demands together: as many vGPUs of each profile as they ask for, no fewer and no more.
+
+    Raises DoesNotFit with reasons and the nearest changes if there is not enough room, and CountInUse if VMs hold more
+    than was asked for.
+    """
     known = known_profiles(fleet)
     resolved = [replace(demand, profile=known.resolve(demand.profile)) for demand in demands]
     problem = Problem(fleet.with_claims_bound(), resolved, policy or Policy())
+    # An exclusive plan removes whatever nobody asked for, the surplus included.
+    surplus = [] if problem.policy.exclusive else surplus_steps(problem)
+    if surplus:
+        problem = Problem(without_surplus(problem.fleet, surplus), resolved, problem.policy)
     layout = problem.layout
+    # Which vGPUs are removed decides where others fit, and only one choice is tried.
+    proven = layout.proven and not surplus
     if not layout.fits:
-        raise explain(problem, layout)
-    steps = [
-        step
-        for index, target in sorted(layout.targets.items())
-        for step in steps_to(problem.sites[index], target, problem.names)
-    ]
+        raise explain(problem, replace(layout, proven=proven))
+    by_gpu: dict[int, list[Step]] = {}
+    number_of = {gpu.name: index for index, gpu in enumerate(fleet.gpus)}
+    for step in surplus:
+        by_gpu.setdefault(number_of[step.gpu], []).append(step)
+    for index, target in layout.targets.items():
+        by_gpu.setdefault(index, []).extend(steps_to(problem.sites[index], target, problem.names))
+    steps = [step for _index, on_gpu in sorted(by_gpu.items()) for step in on_gpu]
     repaired = {step.slot for step in steps}
     slots = [slot for index in sorted(problem.selected) for slot in fleet.gpus[index].ordered_slots]
     return Plan(
         tuple(steps),
         waiting=_names(slot for slot in slots if slot.state == "wanted" and slot.name not in repaired),
         drifted=_names(slot for slot in slots if slot.drifted and slot.name not in repaired),
-        proven=layout.proven,
+        proven=proven,
         fleet=fleet,
     )
 

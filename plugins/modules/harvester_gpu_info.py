@@ -263,7 +263,9 @@ def main() -> None:
     with reporting_errors(module):
         params = module.params
         cluster = Cluster.connect(params)
-        profiles = [cluster.snapshot.known.resolve(profile) for profile in params["profiles"] or []]
+        profiles = params["profiles"]
+        if profiles is not None:
+            profiles = [cluster.snapshot.known.resolve(profile) for profile in profiles]
         fleet = filtered(cluster.snapshot.fleet, nodes=params["nodes"], gpus=params["gpus"], profiles=profiles)
         vgpus = vgpu_records(fleet)
         module.exit_json(

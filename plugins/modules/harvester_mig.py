@@ -24,7 +24,7 @@ options:
   gpus:
     description:
       - Names of the GPUs, as Harvester lists them under SR-IOV GPU devices, or shell patterns.
-      - At least one of O(gpus) and O(nodes) is needed. With both, a GPU has to match both.
+      - At least one of O(gpus) and O(nodes) is needed. With both, a GPU has to match both. An empty list is an error.
       - With O(state=enabled), a GPU that is only matched by a pattern, and whose board has no such instances, is left
         alone. One that is named in full has to have them.
     type: list

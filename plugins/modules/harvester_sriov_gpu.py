@@ -19,7 +19,7 @@ options:
   gpus:
     description:
       - Names of the GPUs, as Harvester lists them under SR-IOV GPU devices, or shell patterns.
-      - At least one of O(gpus) and O(nodes) is needed. With both, a GPU has to match both.
+      - At least one of O(gpus) and O(nodes) is needed. With both, a GPU has to match both. An empty list is an error.
       - A name or pattern that matches nothing is an error, which lists what there is.
     type: list
     elements: str
@@ -231,8 +231,8 @@ def main() -> None:
         cluster = Cluster.connect(params)
         plan = plan_sriov(
             cluster.safe_fleet,
-            nodes=params["nodes"] or [],
-            gpus=params["gpus"] or [],
+            nodes=params["nodes"],
+            gpus=params["gpus"],
             enabled=params["state"] == "enabled",
             disable_vgpus=params["disable_vgpus"],
         )

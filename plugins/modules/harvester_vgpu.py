@@ -14,6 +14,9 @@ description:
   - The task ends when every vGPU is configured and its node counts it as allocatable, so that a VM can start with it.
   - Asked for numbers, it keeps what is there, touches as few GPUs as possible, and tells which rule on which GPU is in
     the way if they do not fit, who holds what, and what would help.
+  - A number is exact. If the selection has more vGPUs of the profile than O(count), unused ones are disabled. If VMs
+    hold more of them than O(count), the task fails and names the VMs. vGPUs of other profiles stay, unless
+    O(exclusive=true).
   - vGPUs that a VM refers to, whether it runs or not, are never disabled or given another profile.
   - Harvester accepts another profile for a vGPU that is enabled, ignores it, and applies it at the next reboot. This
     module never sends that. It finds vGPUs that are not what they were asked to be, and repairs them with
@@ -36,7 +39,7 @@ options:
         required: true
       count:
         description:
-          - How many of them.
+          - How many of them, exactly. V(0) means none.
         type: int
         required: true
       per:
@@ -49,6 +52,7 @@ options:
       nodes:
         description:
           - Names of nodes, or shell patterns. Without any selection here O(nodes) and O(gpus) of the task are used.
+            An empty list is an error.
         type: list
         elements: str
       gpus:
@@ -83,7 +87,7 @@ options:
     type: str
   count:
     description:
-      - How many vGPUs of O(profile) there should be. Short for a O(layout) of one entry.
+      - How many vGPUs of O(profile) there should be, exactly. V(0) means none. Short for a O(layout) of one entry.
     type: int
   per:
     description:
@@ -93,7 +97,7 @@ options:
   nodes:
     description:
       - Names of nodes, or shell patterns, on which the vGPUs should be.
-      - Without O(nodes) and O(gpus) the whole fleet is meant.
+      - Without O(nodes) and O(gpus) the whole fleet is meant. An empty list is an error, as it is in O(gpus).
     type: list
     elements: str
   gpus:
@@ -113,8 +117,8 @@ options:
     choices: [enabled, disabled]
   exclusive:
     description:
-      - Whether enabled vGPUs that were not asked for are disabled. It concerns the selected GPUs, or those of the
-        devices named. If a VM refers to one of them, the task fails.
+      - Whether enabled vGPUs of profiles that were not asked for are disabled. It concerns the selected GPUs, or those
+        of the devices named. If a VM refers to one of them, the task fails.
       - With O(count=0) as well, no vGPUs are left in the selection.
     type: bool
     default: false

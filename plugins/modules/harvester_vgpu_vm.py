@@ -37,7 +37,7 @@ options:
     description:
       - The vGPUs. Required with O(state=present), where an empty list means none.
       - With O(state=absent), all vGPUs of these profiles are taken out, whatever their number, and without the option
-        all vGPUs there are.
+        all vGPUs there are. An empty list then takes out nothing.
     type: list
     elements: dict
     suboptions:
@@ -223,7 +223,7 @@ def main() -> None:
         wish = Wish(
             name=params["name"],
             namespace=params["namespace"],
-            vgpus=params["vgpus"] or [],
+            vgpus=params["vgpus"],
             present=params["state"] == "present",
             exclusive=params["exclusive"],
             restart=params["restart"] == "if_needed",

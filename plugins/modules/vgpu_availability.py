@@ -35,9 +35,9 @@ options:
     description:
       - The nodes to look at, by name or shell pattern. Without it, all of them.
       - On vSphere these are hosts, as in O(esxi_hosts).
+      - An empty list selects no node at all.
     type: list
     elements: str
-    default: []
   username:
     description:
       - On vSphere the user of vCenter, otherwise a user for HTTP basic authentication.
@@ -469,7 +469,7 @@ def argument_spec() -> dict[str, dict[str, object]]:
         **connection_spec(),
         **hosts_spec(),
         "platform": {"type": "str", "choices": list(PLATFORMS), "default": "harvester"},
-        "nodes": {"type": "list", "elements": "str", "default": []},
+        "nodes": {"type": "list", "elements": "str"},
         "demand": {"type": "list", "elements": "dict", "default": [], "options": demand},
         "require": {"type": "bool", "default": True},
     }
@@ -494,7 +494,8 @@ def ask_vsphere(_module: AnsibleModule, params: dict[str, Any]) -> tuple[vsphere
     from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere import availability as vsphere, snapshot
     from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.session import Session
 
-    hosts = [*(params["esxi_hosts"] or []), *params["nodes"]]
+    given = [hosts for hosts in (params["esxi_hosts"], params["nodes"]) if hosts is not None]
+    hosts = [host for hosts in given for host in hosts] if given else None
     with Session.open(params) as session:
         found = snapshot.read(session, cluster=params["cluster"], esxi_hosts=hosts)
     available = vsphere.Availability(found)

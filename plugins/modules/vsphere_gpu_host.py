@@ -202,6 +202,7 @@ restarted:
 """
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.vgpu.fleet.plugins.module_utils.planning.demand import refuse_empty
 from ansible_collections.vgpu.fleet.plugins.module_utils.reporting import reporting_errors
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere import host_graphics, records, snapshot
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.options import connection_spec, hosts_spec
@@ -234,6 +235,7 @@ def main() -> None:
     )
     with reporting_errors(module):
         params = module.params
+        refuse_empty(esxi_hosts=params["esxi_hosts"])
         with Session.open(params) as session:
             found = snapshot.read(session, cluster=params["cluster"], esxi_hosts=params["esxi_hosts"])
             plan = host_graphics.plan(

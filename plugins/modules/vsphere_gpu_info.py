@@ -317,8 +317,10 @@ def main() -> None:
         params = module.params
         with Session.open(params) as session:
             found = snapshot.read(session, cluster=params["cluster"], esxi_hosts=params["esxi_hosts"])
-        profiles = [found.known.resolve(profile) for profile in params["profiles"] or []]
-        fleet = records.filtered(found.fleet, gpus=params["gpus"] or [], profiles=profiles)
+        profiles = params["profiles"]
+        if profiles is not None:
+            profiles = [found.known.resolve(profile) for profile in profiles]
+        fleet = records.filtered(found.fleet, gpus=params["gpus"], profiles=profiles)
         module.exit_json(
             changed=False,
             nodes=records.node_records(found, fleet),

@@ -12,11 +12,14 @@ from __future__ import annotations
 import argparse
 import random
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
+from dataclasses import replace
+from fnmatch import fnmatchcase
 
 from ansible_collections.vgpu.fleet.plugins.module_utils.fleet import Fleet, Gpu, Holder, Node, Slot
 from ansible_collections.vgpu.fleet.plugins.module_utils.planner import Plan, plan
-from ansible_collections.vgpu.fleet.plugins.module_utils.planning.demand import Demand, Policy
+from ansible_collections.vgpu.fleet.plugins.module_utils.planning.demand import Demand, Patterns, Policy
 from ansible_collections.vgpu.fleet.plugins.module_utils.planning.shortfall import DoesNotFit
 
 SLOTS = 32
@@ -78,20 +81,37 @@ def demands(kind: str, count: int) -> list[Demand]:
     return [Demand("NVIDIA L40S-4Q", 2, per="gpu"), Demand("NVIDIA L40S-4A", 1, per="node")]
 
 
+def at_least(fleet: Fleet, asked: list[Demand]) -> list[Demand]:
+    """The demands raised to what VMs hold: a count is exact, and cannot be lower than that."""
+    totals: Counter[tuple[str, Patterns]] = Counter()
+    for demand in asked:
+        totals[demand.profile, demand.nodes] += demand.count
+    found: list[Demand] = []
+    for demand in asked:
+        missing = max(0, _held(fleet, demand) - totals[demand.profile, demand.nodes])
+        totals[demand.profile, demand.nodes] += missing
+        found.append(replace(demand, count=demand.count + missing))
+    return found
+
+
+def _held(fleet: Fleet, demand: Demand) -> int:
+    return sum(
+        bool(slot.holders) and slot.profile == demand.profile
+        for gpu, slot in fleet.slots()
+        if demand.nodes is None or any(fnmatchcase(gpu.node, pattern) for pattern in demand.nodes)
+    )
+
+
 def cases(gpus: int) -> Iterator[tuple[str, Fleet, list[Demand], Policy]]:
     bare, full = empty(gpus), busy(gpus)
     for kind in ("fleet", "racks", "nodes", "gpus"):
         yield f"empty fleet, {kind}", bare, demands(kind, 100), Policy()
     yield "empty fleet, fleet, spread", bare, demands("fleet", 100), Policy(placement="spread")
-    yield "busy fleet, fleet", full, demands("fleet", 100), Policy()
-    yield "busy fleet, racks", full, demands("racks", 100), Policy()
-    yield "busy fleet, fleet, reprofile", full, demands("fleet", 100), Policy(reprofile=True)
-    yield (
-        "busy fleet, racks, reprofile, spread",
-        full,
-        demands("racks", 100),
-        Policy(reprofile=True, placement="spread"),
-    )
+    fleet_wide, by_rack = (at_least(full, demands(kind, 100)) for kind in ("fleet", "racks"))
+    yield "busy fleet, fleet", full, fleet_wide, Policy()
+    yield "busy fleet, racks", full, by_rack, Policy()
+    yield "busy fleet, fleet, reprofile", full, fleet_wide, Policy(reprofile=True)
+    yield "busy fleet, racks, reprofile, spread", full, by_rack, Policy(reprofile=True, placement="spread")
     yield "empty fleet, racks, exclusive", bare, demands("racks", 100), Policy(exclusive=True)
     placed = plan(bare, demands("racks", 100), Policy()).outcome()
     yield "all in place, racks", placed, demands("racks", 100), Policy()

@@ -38,7 +38,12 @@ from ansible_collections.vgpu.fleet.plugins.module_utils.mig import (
     read_wanted,
     served_type,
 )
-from ansible_collections.vgpu.fleet.plugins.module_utils.planning.demand import NoSuitableGpu, Selections
+from ansible_collections.vgpu.fleet.plugins.module_utils.planning.demand import (
+    NoSuitableGpu,
+    Patterns,
+    Selections,
+    patterns,
+)
 from ansible_collections.vgpu.fleet.plugins.module_utils.planning.steps import SHARE, Step, partitioning
 from ansible_collections.vgpu.fleet.plugins.module_utils.profile import board_key
 
@@ -80,8 +85,8 @@ class MigRequest:
     time_sliced: bool = False
     relayout: bool = False
     enable_sriov: bool = False
-    nodes: tuple[str, ...] = ()
-    gpus: tuple[str, ...] = ()
+    nodes: Patterns = None
+    gpus: Patterns = None
 
     @property
     def has_instances(self) -> bool:
@@ -101,8 +106,8 @@ def request_from(params: Mapping[str, Any]) -> MigRequest:
         time_sliced=params["mode"] == TIME_SLICED,
         relayout=params["relayout"],
         enable_sriov=params["enable_sriov"],
-        nodes=tuple(params["nodes"] or ()),
-        gpus=tuple(params["gpus"] or ()),
+        nodes=patterns(params["nodes"]),
+        gpus=patterns(params["gpus"]),
     )
     if request.has_instances and not sum(count for _wanted, count in request.instances):
         raise InvalidLayout("instances is empty.", hint="Name at least one, or use state: disabled to have none.")
@@ -254,7 +259,7 @@ class _Planning:
                 others.append((gpu, reason))
             elif geometry:
                 found.append((gpu, self._checked(gpu, geometry)))
-        named = [(gpu, reason) for gpu, reason in others if gpu.name in request.gpus]
+        named = [(gpu, reason) for gpu, reason in others if gpu.name in (request.gpus or ())]
         if named or not found:
             said = "; ".join(f"GPU {gpu.name} {reason}" for gpu, reason in (named or others)[:5])
             raise NoSuitableGpu(

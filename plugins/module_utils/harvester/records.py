@@ -58,20 +58,23 @@ def filtered(
     gpus: Sequence[str] | None = None,
     profiles: Sequence[str] | None = None,
 ) -> Fleet:
-    """A part of the fleet. A filter on GPUs also leaves out the nodes on which nothing is left."""
+    """A part of the fleet. A filter on GPUs also leaves out the nodes on which nothing is left.
+
+    None means no filter; an empty list selects nothing.
+    """
 
     def matches(gpu: Gpu) -> bool:
-        if gpus and not _matches(gpu.name, gpus):
+        if gpus is not None and not _matches(gpu.name, gpus):
             return False
-        return not profiles or any(
+        return profiles is None or any(
             name in profiles for slot in gpu.slots for name in (slot.profile, *(slot.offered or ()))
         )
 
     chosen: list[Node] = []
     for node in fleet.ordered_nodes:
-        if not nodes or _matches(node.name, nodes):
+        if nodes is None or _matches(node.name, nodes):
             left = tuple(gpu for gpu in node.gpus if matches(gpu))
-            if left or not (gpus or profiles):
+            if left or (gpus is None and profiles is None):
                 chosen.append(replace(node, gpus=left))
     return replace(fleet, nodes=tuple(chosen))
 

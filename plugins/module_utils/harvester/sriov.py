@@ -14,7 +14,7 @@ from ansible_collections.vgpu.fleet.plugins.module_utils.errors import FleetErro
 from ansible_collections.vgpu.fleet.plugins.module_utils.fleet import Fleet, Gpu
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.holding import DeviceInUse
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.readiness import Goal, GpuShared, GpuUnshared
-from ansible_collections.vgpu.fleet.plugins.module_utils.planning.demand import Selections
+from ansible_collections.vgpu.fleet.plugins.module_utils.planning.demand import Selections, patterns
 from ansible_collections.vgpu.fleet.plugins.module_utils.planning.steps import DISABLE, SHARE, Step
 
 # Beside the planner's steps: planning never switches a GPU off.
@@ -60,9 +60,15 @@ class SriovPlan:
 
 
 def plan_sriov(
-    fleet: Fleet, *, nodes: Sequence[str], gpus: Sequence[str], enabled: bool, disable_vgpus: bool = False
+    fleet: Fleet,
+    *,
+    nodes: Sequence[str] | None,
+    gpus: Sequence[str] | None,
+    enabled: bool,
+    disable_vgpus: bool = False,
 ) -> SriovPlan:
-    chosen = [fleet.gpus[index] for index in sorted(Selections(fleet).gpus(tuple(nodes), tuple(gpus)))]
+    selected = Selections(fleet).gpus(patterns(nodes), patterns(gpus))
+    chosen = [fleet.gpus[index] for index in sorted(selected)]
     steps = list(_switching_on(chosen) if enabled else _switching_off(chosen, disable_vgpus))
     return SriovPlan(tuple(gpu.name for gpu in chosen), tuple(steps), fleet, enabled)
 

@@ -28,6 +28,8 @@ from ansible_collections.vgpu.fleet.plugins.module_utils.planning.demand import 
     InvalidDemand,
     Policy,
     Selections,
+    patterns,
+    refuse_empty,
 )
 from ansible_collections.vgpu.fleet.plugins.module_utils.planning.steps import ENABLE
 
@@ -126,28 +128,27 @@ def request_from(params: Mapping[str, Any]) -> Request:
             raise InvalidDemand("The list of devices is empty.", hint="Name at least one.")
         return Request(wishes=wishes, policy=policy)
     if params["state"]:
-        raise InvalidDemand(
-            "state belongs to single devices.", hint="To have none of a profile, ask for a count of 0 with exclusive."
-        )
+        raise InvalidDemand("state belongs to single devices.", hint="To have no vGPUs of a profile, set count to 0.")
     entries = params["layout"] if params["layout"] is not None else [params]
     return Request(demands=_demands(entries, params), policy=policy)
 
 
 def _demands(entries: Sequence[Mapping[str, Any]], params: Mapping[str, Any]) -> tuple[Demand, ...]:
     if not entries:
-        raise InvalidDemand("The layout is empty.", hint="Ask for a count of 0 with exclusive to have no vGPUs.")
+        raise InvalidDemand("The layout is empty.", hint="To have no vGPUs of a profile, set its count to 0.")
+    refuse_empty(nodes=params["nodes"], gpus=params["gpus"])
     return tuple(
         Demand(
             profile=entry["profile"],
             count=entry["count"],
             per=entry["per"] or PER_FLEET,
             # What the task selects holds for entries that do not select anything themselves.
-            nodes=tuple((entry["nodes"] or ()) if _selects(entry) else params["nodes"] or ()),
-            gpus=tuple((entry["gpus"] or ()) if _selects(entry) else params["gpus"] or ()),
+            nodes=patterns((entry if _selects(entry) else params)["nodes"]),
+            gpus=patterns((entry if _selects(entry) else params)["gpus"]),
         )
         for entry in entries
     )
 
 
 def _selects(entry: Mapping[str, Any]) -> bool:
-    return bool(entry["nodes"] or entry["gpus"])
+    return entry["nodes"] is not None or entry["gpus"] is not None

@@ -41,11 +41,14 @@ class VmTimeout(FleetError):
 
 @dataclass(frozen=True)
 class Wish:
-    """What a task asks for. Without `vgpus` and not `present`, none at all are wanted."""
+    """What a task asks for.
+
+    If not `present`, `vgpus` of None stands for all vGPUs of the VM, and an empty list for none of them.
+    """
 
     name: str
     namespace: str
-    vgpus: Sequence[Mapping[str, Any]]
+    vgpus: Sequence[Mapping[str, Any]] | None
     present: bool = True
     exclusive: bool = True
     restart: bool = False
@@ -54,7 +57,7 @@ class Wish:
     def target(self, machine: Machine) -> dict[str, int]:
         """How many of each type the VM shall have."""
         asked: dict[str, int] = {}
-        for vgpu in self.vgpus:
+        for vgpu in self.vgpus or ():
             if vgpu["count"] < 1:
                 raise InvalidRequest(
                     f"{vgpu['profile']} is asked for with count {vgpu['count']}.",
@@ -64,7 +67,7 @@ class Wish:
             asked[name] = asked.get(name, 0) + vgpu["count"]
         has = dict(machine.vgpus)
         if not self.present:
-            return {name: count for name, count in has.items() if asked and name not in asked}
+            return {} if self.vgpus is None else {name: count for name, count in has.items() if name not in asked}
         if self.exclusive:
             return asked
         return {name: max(has.get(name, 0), asked.get(name, 0)) for name in {**has, **asked}}

@@ -119,7 +119,7 @@ def _node_of(device: str, nodes: Iterable[str]) -> str | None:
 
 def node_with_room(vm: str, vgpus: Mapping[str, int], fleet: Fleet) -> str | None:
     """A node on which the VM could start now, its own present vGPUs being free by then."""
-    available = replace(Availability(fleet, select_nodes(fleet, ())), released=frozenset((vm,)))
+    available = replace(Availability(fleet, select_nodes(fleet, None)), released=frozenset((vm,)))
     for node, counts in available.by_node.items():
         if all(name in counts and counts[name].free_now >= count for name, count in vgpus.items()):
             return node
@@ -127,7 +127,7 @@ def node_with_room(vm: str, vgpus: Mapping[str, int], fleet: Fleet) -> str | Non
 
 
 def no_room_now(vm: str, vgpus: Mapping[str, int], fleet: Fleet) -> str:
-    available = Availability(fleet, select_nodes(fleet, ()))
+    available = Availability(fleet, select_nodes(fleet, None))
     taken = sorted(
         path
         for path, holding in available.holdings.items()

@@ -23,6 +23,15 @@ CONSOLIDATE = "consolidate"
 SPREAD = "spread"
 
 
+# Names or shell patterns. None stands for an option that was not given, which is not the same as an empty list.
+Patterns = tuple[str, ...] | None
+
+
+def patterns(option: Sequence[str] | None) -> Patterns:
+    """The value of a list option, with "not given" kept apart from "empty"."""
+    return None if option is None else tuple(option)
+
+
 class InvalidDemand(FleetError):
     code = "invalid_demand"
 
@@ -37,16 +46,17 @@ class NoSuitableGpu(FleetError):
 
 @dataclass(frozen=True)
 class Demand:
-    """`count` vGPUs of a profile, in all, on each node or on each GPU. Without a selection the whole fleet is meant.
+    """Exactly `count` vGPUs of a profile, in all, on each node or on each GPU.
 
-    `nodes` and `gpus` are names or shell patterns; with both, a GPU has to match both.
+    `nodes` and `gpus` are names or shell patterns; with both, a GPU has to match both. None means that the option was
+    not given, so that every node or GPU is selected. An empty tuple selects nothing.
     """
 
     profile: str
     count: int
     per: str = PER_FLEET
-    nodes: tuple[str, ...] = ()
-    gpus: tuple[str, ...] = ()
+    nodes: Patterns = None
+    gpus: Patterns = None
 
     def __post_init__(self) -> None:
         if self.per not in (PER_FLEET, PER_NODE, PER_GPU):
@@ -56,7 +66,7 @@ class Demand:
 
     def __str__(self) -> str:
         scope = "" if self.per == PER_FLEET else f" per {self.per}"
-        where = ", ".join((*self.nodes, *self.gpus))
+        where = ", ".join((*(self.nodes or ()), *(self.gpus or ())))
         return f"{self.count} x {self.profile}{scope}" + (f" on {where}" if where else "")
 
     def as_dict(self) -> dict[str, Any]:
@@ -64,8 +74,8 @@ class Demand:
             "profile": self.profile,
             "count": self.count,
             "per": self.per,
-            "nodes": list(self.nodes),
-            "gpus": list(self.gpus),
+            "nodes": list(self.nodes or ()),
+            "gpus": list(self.gpus or ()),
         }
 
 
@@ -111,18 +121,19 @@ class Selections:
 
     def __init__(self, fleet: Fleet) -> None:
         self._fleet = fleet
-        self._found: dict[tuple[tuple[str, ...], tuple[str, ...]], frozenset[int]] = {}
+        self._found: dict[tuple[Patterns, Patterns], frozenset[int]] = {}
 
-    def gpus(self, nodes: tuple[str, ...], gpus: tuple[str, ...]) -> frozenset[int]:
+    def gpus(self, nodes: Patterns, gpus: Patterns) -> frozenset[int]:
         key = (nodes, gpus)
         if key not in self._found:
             self._found[key] = self._select(nodes, gpus)
         return self._found[key]
 
-    def _select(self, nodes: tuple[str, ...], gpus: tuple[str, ...]) -> frozenset[int]:
+    def _select(self, nodes: Patterns, gpus: Patterns) -> frozenset[int]:
+        refuse_empty(nodes=nodes, gpus=gpus)
         fleet = self._fleet
-        on = set(_matching("node", nodes, [node.name for node in fleet.ordered_nodes]))
-        named = set(_matching("GPU", gpus, [gpu.name for gpu in fleet.gpus]))
+        on = set(_matching("node", nodes or (), [node.name for node in fleet.ordered_nodes]))
+        named = set(_matching("GPU", gpus or (), [gpu.name for gpu in fleet.gpus]))
         found = frozenset(
             index
             for index, gpu in enumerate(fleet.gpus)
@@ -135,6 +146,19 @@ class Selections:
                 hint=f"GPUs there are: {listing(gpu.name for gpu in fleet.gpus)}.",
             )
         return found
+
+
+def refuse_empty(**selections: Sequence[str] | None) -> None:
+    """Refuse a selection that was given and is empty, as a filter makes it that found nothing.
+
+    Taken as "no filter", it would mean every GPU of the fleet.
+    """
+    for option, patterns in selections.items():
+        if patterns is not None and not patterns:
+            raise NothingSelected(
+                f"{option} is an empty list, so nothing is selected.",
+                hint=f"Name at least one, or leave {option} out. Add a condition to the task to skip it in this case.",
+            )
 
 
 def _matching(what: str, patterns: Iterable[str], names: Sequence[str]) -> list[str]:
@@ -184,7 +208,7 @@ def _parts(fleet: Fleet, demand: Demand, fitting: frozenset[int]) -> Iterable[tu
 
 
 def _check_suitable(fleet: Fleet, demand: Demand, chosen: frozenset[int], fitting: frozenset[int]) -> None:
-    missing = [node for node in demand.nodes if not any(fleet.gpus[index].node == node for index in fitting)]
+    missing = [node for node in demand.nodes or () if not any(fleet.gpus[index].node == node for index in fitting)]
     named = [node for node in missing if node in fleet.node_by_name]
     if fitting and not (named and demand.per == PER_NODE):
         return

@@ -16,6 +16,7 @@ from ansible_collections.vgpu.fleet.plugins.module_utils.planning.capacity impor
 from ansible_collections.vgpu.fleet.plugins.module_utils.planning.layout import Layout, Missing
 from ansible_collections.vgpu.fleet.plugins.module_utils.planning.problem import Problem
 from ansible_collections.vgpu.fleet.plugins.module_utils.planning.steps import DISABLE, PARTITION, steps_to
+from ansible_collections.vgpu.fleet.plugins.module_utils.planning.surplus import CountInUse, surplus_steps
 
 # Enough to act on; a fleet of thousands would give thousands of reasons.
 GPUS_NAMED = 8
@@ -234,12 +235,21 @@ def _most(problem: Problem, number: int, missing: int) -> int:
     low, high = -1, problem.demands[number].count
     guess = high - missing
     while high - low > 1:
-        if problem.with_count(number, guess).fits:
+        if _fits_exactly(problem.with_count(number, guess)):
             low = guess
         else:
             high = guess
         guess = low + 1 if low == high - missing else (low + high) // 2
     return low
+
+
+def _fits_exactly(problem: Problem) -> bool:
+    """Whether a changed count fits, and is not lower than what VMs hold."""
+    try:
+        surplus_steps(problem)
+    except CountInUse:
+        return False
+    return problem.fits
 
 
 def _detaching(problem: Problem, shortfalls: list[Shortfall]) -> Iterator[Change]:

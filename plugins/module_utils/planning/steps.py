@@ -191,7 +191,10 @@ def _enabling(
         chosen.append((slot.name, key))
         left[key] -= 1
     # A slot that was just disabled is the last choice: a node may not count it again (facts 3.5).
-    fresh = sorted(site.empty, key=lambda slot: (slot.offered == (), bool(slot.holders), slot.address, slot.name))
+    fresh = sorted(
+        site.empty,
+        key=lambda slot: (slot.offered == (), slot.offered is None, bool(slot.holders), slot.address, slot.name),
+    )
     spare = fresh + [slot for slot in removed if slot.name not in repaired]
     for key in sorted(left):
         for _number in range(left[key]):

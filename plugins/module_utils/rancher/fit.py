@@ -66,7 +66,7 @@ def refuse_what_does_not_fit(fleet: Fleet, others: Sequence[PoolDemand], wanted:
     """Of the pool, what it has already stays its own; of all others, what they still lack is kept for them."""
     if not wanted.vgpus:
         return
-    available = Availability(fleet, select_nodes(fleet, ()))
+    available = Availability(fleet, select_nodes(fleet, None))
     missing = wanted.quantity - len(wanted.machines)
     if not rolls or not wanted.machines:
         if missing > 0:

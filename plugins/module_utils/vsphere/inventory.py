@@ -235,7 +235,10 @@ def _datacenter(moid: str, by_id: Mapping[str, Properties]) -> str:
 def selected(
     hosts: Sequence[HostFacts], *, cluster: str | None = None, esxi_hosts: Sequence[str] | None = None
 ) -> list[HostFacts]:
-    """The hosts that options mean. A name or pattern that nothing matches is an error with what there is."""
+    """The hosts that options mean. A name or pattern that nothing matches is an error with what there is.
+
+    Without `esxi_hosts` all of them are meant; an empty list selects none.
+    """
     chosen = list(hosts)
     if cluster:
         chosen = [host for host in chosen if host.cluster == cluster]
@@ -246,7 +249,7 @@ def selected(
                 f"There are several clusters {cluster}, in {listing(host.datacenter for host in chosen)}.",
                 hint="Name the hosts with esxi_hosts instead.",
             )
-    if esxi_hosts:
+    if esxi_hosts is not None:
         names: set[str] = set()
         for pattern in esxi_hosts:
             matching = {host.name for host in chosen if host.name == pattern or fnmatchcase(host.name, pattern)}

@@ -156,7 +156,10 @@ def _selected(one: Gpu, demand: Demand) -> bool:
 
 
 def satisfied(record: Fleet, demands: Sequence[Demand], policy: Policy, supply: dict[str, Counter[str]]) -> bool:
-    """By Hall's condition: no set of needs asks for more than its GPUs have, and with `exclusive` the reverse too."""
+    """By Hall's condition: no set of needs asks for more than its GPUs have, and no set of GPUs has too much.
+
+    The reverse holds for the profiles that were asked for, and with `exclusive` for all others as well.
+    """
     by_profile: dict[str, list[_Need]] = {}
     for need in _needs(record, demands):
         by_profile.setdefault(need.profile, []).append(need)
@@ -165,19 +168,35 @@ def satisfied(record: Fleet, demands: Sequence[Demand], policy: Policy, supply: 
             gpus = frozenset().union(*(need.gpus for need in some))
             if sum(need.count for need in some) > sum(supply[name][profile] for name in gpus):
                 return False
-    if not policy.exclusive:
-        return True
     down = {node.name for node in record.nodes if not node.ready}
-    selected = [
-        one.name for one in record.gpus if one.node not in down and any(_selected(one, demand) for demand in demands)
-    ]
-    for profile in {profile for name in selected for profile in supply[name]}:
+    up = [one for one in record.gpus if one.node not in down]
+    for profile in {profile for one in up for profile in supply[one.name]}:
         needs = by_profile.get(profile, [])
+        counting = [demand for demand in demands if policy.exclusive or demand.profile == profile]
+        selected = [one.name for one in up if any(_selected(one, demand) for demand in counting)]
         for names in _subsets(selected):
             asked = sum(need.count for need in needs if not need.gpus.isdisjoint(names))
             if sum(supply[name][profile] for name in names) > asked:
                 return False
     return True
+
+
+def surplus(record: Fleet, demands: Sequence[Demand]) -> Counter[str]:
+    """How many vGPUs of each profile that was asked for serve no need, by the theorem of max flow and min cut."""
+    found: Counter[str] = Counter()
+    now = {one.name: vgpus(one) for one in record.gpus}
+    for profile in {demand.profile for demand in demands}:
+        mine = [demand for demand in demands if demand.profile == profile]
+        needs = _needs(record, mine)
+        there = sum(now[one.name][profile] for one in record.gpus if any(_selected(one, demand) for demand in mine))
+        serving = min(
+            sum(need.count for number, need in enumerate(needs) if number not in some)
+            + sum(now[name][profile] for name in frozenset().union(*(needs[number].gpus for number in some)))
+            for some in ((), *_subsets(range(len(needs))))
+        )
+        if there > serving:
+            found[profile] = there - serving
+    return found
 
 
 def _subsets(items: Sequence) -> Iterator[tuple]:

@@ -30,7 +30,7 @@ POOL = {"pool": "gpu"}
 
 
 def available(record: Fleet, *nodes: str) -> Availability:
-    return Availability(record, select_nodes(record, nodes))
+    return Availability(record, select_nodes(record, nodes or None))
 
 
 def labelled(one: Gpu, name: str, labels: dict[str, str]) -> Gpu:

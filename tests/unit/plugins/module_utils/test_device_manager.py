@@ -18,10 +18,11 @@ CONTENT = {
 
 def test_counts_are_per_gpu():
     assert layout_of(CONTENT, "all", nodes=["n*"]) == [
-        {"profile": "A2-4Q", "count": 3, "per": "gpu", "nodes": ["n*"], "gpus": []},
-        {"profile": "A2-4C", "count": 1, "per": "gpu", "nodes": ["n*"], "gpus": []},
+        {"profile": "A2-4Q", "count": 3, "per": "gpu", "nodes": ["n*"]},
+        {"profile": "A2-4C", "count": 1, "per": "gpu", "nodes": ["n*"]},
     ]
-    assert layout_of(CONTENT, "filtered")[0]["count"] == 4
+    assert layout_of(CONTENT, "filtered") == [{"profile": "A2-4Q", "count": 4, "per": "gpu"}]
+    assert layout_of(CONTENT, "all", gpus=[])[0]["gpus"] == []
 
 
 def test_numbers_stand_for_names():

@@ -19,6 +19,7 @@ from ansible_collections.vgpu.fleet.plugins.module_utils.planning.demand import 
 )
 from ansible_collections.vgpu.fleet.plugins.module_utils.planning.problem import Problem
 from ansible_collections.vgpu.fleet.plugins.module_utils.planning.shortfall import DoesNotFit
+from ansible_collections.vgpu.fleet.plugins.module_utils.planning.surplus import CountInUse
 
 from tests.unit.plugins.module_utils.fleets import contents, fleet, gpu, off, vm
 
@@ -62,8 +63,61 @@ def test_what_is_configured_already_counts_held_or_not() -> None:
     assert after(record, ask("4Q", 4)) == {"n1:a": "4Q 4Q 4Q", "n2:a": "4Q"}
 
 
-def test_more_than_asked_for_is_left_alone() -> None:
-    assert not plan(fleet(gpu("n1:a", "4Q 4Q 4Q")), [ask("4Q", 1)]).changed
+def test_a_lower_count_disables_unused_vgpus_of_that_profile_and_no_others() -> None:
+    record = fleet(gpu("n1:a", "4Q 4Q@web 4Q 4A"), gpu("n2:a", "8Q 8Q"))
+    assert said(plan(record, [ask("4Q", 2)])) == ["disable NVIDIA A2-4Q on n1:a-02 of GPU n1:a"]
+    assert after(record, ask("4Q", 1)) == {"n1:a": "4A 4Q", "n2:a": "8Q 8Q"}
+    assert after(record, ask("8Q", 0)) == {"n1:a": "4A 4Q 4Q 4Q", "n2:a": ""}
+
+
+def test_a_lower_count_concerns_the_selection_only() -> None:
+    record = fleet(gpu("n1:a", "4Q 4Q"), gpu("n1:b", "4Q"), gpu("n2:a", "4Q 4Q"))
+    assert after(record, ask("4Q", 0, gpus=("n1:a",))) == {"n1:a": "", "n1:b": "4Q", "n2:a": "4Q 4Q"}
+    assert after(record, ask("4Q", 1, "node")) == {"n1:a": "4Q", "n1:b": "", "n2:a": "4Q"}
+
+
+def test_a_count_that_vms_exceed_is_refused_and_names_them() -> None:
+    record = fleet(gpu("n1:a", "4Q@web 4Q@db- 4Q"))
+    with pytest.raises(CountInUse, match=r"VMs hold 2 of them.* held by VM default/db \(stopped\)\.") as caught:
+        plan(record, [ask("4Q", 1)])
+    assert caught.value.as_dict()["code"] == "device_in_use"
+    stopped = fleet(gpu("n1:a", "4Q 4Q"), claims=[Claim("NVIDIA A2-4Q", 2, vm("db", running=False))])
+    with pytest.raises(CountInUse, match="default/db"):
+        plan(stopped, [ask("4Q", 1)])
+
+
+def test_vgpus_that_a_lower_count_removes_make_room_for_others() -> None:
+    record = fleet(gpu("n1:a", "4Q@web 4Q"), gpu("n2:a", "4Q 4Q"))
+    assert after(record, ask("4Q", 2), ask("8Q", 2)) == {"n1:a": "4Q 4Q", "n2:a": "8Q 8Q"}
+
+
+def test_vgpus_that_are_not_allocatable_go_first_when_a_count_is_lowered() -> None:
+    assert said(plan(fleet(gpu("n1:a", "?4Q 4Q")), [ask("4Q", 1)])) == ["disable NVIDIA A2-4Q on n1:a-00 of GPU n1:a"]
+
+
+def test_vgpus_on_a_node_that_is_down_count_and_stay() -> None:
+    record = fleet(gpu("n1:a", "4Q 4Q"), gpu("n2:a", "4Q"), down=["n2"])
+    assert after(record, ask("4Q", 1)) == {"n1:a": "", "n2:a": "4Q"}
+    assert after(record, ask("4Q", 0)) == {"n1:a": "", "n2:a": "4Q"}
+
+
+def test_overlapping_demands_keep_the_vgpus_that_vms_hold() -> None:
+    record = fleet(gpu("n1:a", "4Q 4Q@web"), gpu("n2:a", "4Q@db"))
+    demands = [ask("4Q", 1, nodes=("n1", "n2")), ask("4Q", 1, nodes=("n1",))]
+    assert after(record, *demands) == {"n1:a": "4Q", "n2:a": "4Q"}
+    assert {slot.name for _gpu, slot in plan(record, demands).outcome().slots() if slot.profile} == {
+        "n1:a-01",
+        "n2:a-00",
+    }
+
+
+def test_an_empty_selection_selects_nothing() -> None:
+    """H2: a filter that found nothing does not stand for the whole fleet."""
+    record = fleet(gpu("n1:a", "4Q"))
+    for where in ({"nodes": ()}, {"gpus": ()}, {"nodes": ("*",), "gpus": ()}):
+        for policy in (None, EXCLUSIVE):
+            with pytest.raises(NothingSelected, match="is an empty list"):
+                plan(record, [ask("4Q", 0, **where)], policy)
 
 
 def test_a_slot_that_is_under_way_counts_and_is_waited_for() -> None:

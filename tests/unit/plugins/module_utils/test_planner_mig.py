@@ -164,7 +164,7 @@ def test_few_gpus_are_cut_on_a_fleet_that_is_too_large_to_try_everything() -> No
 
 
 def creatable(record: Fleet, *, sriov: bool = False) -> dict[str, int]:
-    found = Availability(record, select_nodes(record, []), sriov=sriov)
+    found = Availability(record, select_nodes(record, None), sriov=sriov)
     return {name.split("H100-")[1]: count.creatable for name, count in found.totals.items() if count.creatable}
 
 

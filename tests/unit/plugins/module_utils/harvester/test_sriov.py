@@ -10,12 +10,12 @@ RESOURCE = "nvidia.com/NVIDIA_A2-4Q"
 
 
 def planned(*, enabled, nodes=("*",), disable_vgpus=False, **things):
-    return plan_sriov(snapshot(**things).fleet, nodes=nodes, gpus=(), enabled=enabled, disable_vgpus=disable_vgpus)
+    return plan_sriov(snapshot(**things).fleet, nodes=nodes, gpus=None, enabled=enabled, disable_vgpus=disable_vgpus)
 
 
 def test_only_gpus_that_are_off_are_switched_on():
     fleet = snapshot(gpus=[gpu("n1"), gpu("n2", enabled=False)], nodes=[node("n1"), node("n2")]).fleet
-    plan = plan_sriov(fleet, nodes=[], gpus=["n*"], enabled=True)
+    plan = plan_sriov(fleet, nodes=None, gpus=["n*"], enabled=True)
     assert [(step.action, step.gpu) for step in plan.steps] == [("share", "n2-000008000")]
     assert plan.gpus == ("n1-000008000", "n2-000008000")
     assert all(one.sharing for one in plan.outcome().gpus)
@@ -61,5 +61,5 @@ def test_refusals(options, code):
 
 def test_no_match_is_an_error_that_lists_what_exists():
     with pytest.raises(FleetError, match="There are: n1") as caught:
-        plan_sriov(snapshot().fleet, nodes=["n2"], gpus=(), enabled=True)
+        plan_sriov(snapshot().fleet, nodes=["n2"], gpus=None, enabled=True)
     assert caught.value.code == "nothing_selected"

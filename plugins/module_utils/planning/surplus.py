@@ -1,0 +1,152 @@
+# Copyright: (c) 2026, The vgpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""vGPUs beyond the count that was asked for: a count is exact, so the unused ones among them are disabled."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from ansible_collections.vgpu.fleet.plugins.module_utils.errors import FleetError, listing
+from ansible_collections.vgpu.fleet.plugins.module_utils.fleet import Fleet, Gpu, Slot
+from ansible_collections.vgpu.fleet.plugins.module_utils.planning.capacity import Site
+from ansible_collections.vgpu.fleet.plugins.module_utils.planning.demand import Need
+from ansible_collections.vgpu.fleet.plugins.module_utils.planning.problem import Problem
+from ansible_collections.vgpu.fleet.plugins.module_utils.planning.steps import DISABLE, Step, after_steps
+from ansible_collections.vgpu.fleet.plugins.module_utils.profile import Key, parse
+
+
+class CountInUse(FleetError):
+    """VMs hold more vGPUs of a profile than there should be."""
+
+    code = "device_in_use"
+
+    def __init__(self, profile: str, asked: int, held: int, surplus: Sequence[Slot]) -> None:
+        holders = sorted({str(holder) for slot in surplus for holder in slot.holders})
+        super().__init__(
+            f"The number of {profile} cannot be lowered to {asked}: VMs hold {held} of them."
+            f" {listing((slot.name for slot in surplus), limit=5)} would have to go, held by {listing(holders)}.",
+            hint=f"Detach them first with vgpu.fleet.harvester_vgpu_vm, or set count to {held}.",
+        )
+        self.devices = [slot.as_dict() for slot in surplus]
+
+    def as_dict(self) -> dict[str, Any]:
+        return {**super().as_dict(), "devices": self.devices}
+
+
+def surplus_steps(problem: Problem) -> list[Step]:
+    """Disable the unused vGPUs of the requested profiles that no demand needs.
+
+    Raises CountInUse if VMs hold more than the demands allow.
+    """
+    steps: list[Step] = []
+    for key, selected in _selected_by_profile(problem).items():
+        needs = [need for need in problem.needs if need.profile.key == key]
+        matching = _Matching(needs)
+        left = [
+            (site, slot)
+            for index, site, slot in _candidates(problem.sites, selected, key)
+            if not matching.assign(index)
+        ]
+        held = [slot for _site, slot in left if slot.holders]
+        if held:
+            asked = sum(need.count for need in needs)
+            every = sum(problem.sites[index].held_counts[key] for index in selected)
+            raise CountInUse(held[0].profile or held[0].wanted or "", asked, every, held)
+        steps += [
+            Step(DISABLE, site.gpu.node, site.gpu.name, slot.name, before=slot.profile or slot.wanted)
+            for site, slot in left
+            # Nothing can be changed on a node that is not ready, or on a GPU that is passed through.
+            if not site.frozen
+        ]
+    return steps
+
+
+def without_surplus(fleet: Fleet, steps: Sequence[Step]) -> Fleet:
+    """The fleet after the surplus is gone. What a GPU offers once it is empty is not known yet."""
+    if not steps:
+        return fleet
+    touched = {step.gpu for step in steps}
+
+    def settled(gpu: Gpu) -> Gpu:
+        if gpu.name not in touched or not all(slot.empty for slot in gpu.slots):
+            return gpu
+        return replace(gpu, slots=tuple(replace(slot, offered=None) for slot in gpu.slots))
+
+    after = after_steps(fleet, steps)
+    return replace(after, nodes=tuple(replace(node, gpus=tuple(map(settled, node.gpus))) for node in after.nodes))
+
+
+def _selected_by_profile(problem: Problem) -> dict[Key, frozenset[int]]:
+    selected: dict[Key, frozenset[int]] = {}
+    for demand in problem.demands:
+        key = parse(demand.profile).key
+        chosen = problem.selections.gpus(demand.nodes, demand.gpus)
+        selected[key] = selected.get(key, frozenset()) | chosen
+    return selected
+
+
+def _candidates(sites: Sequence[Site], selected: Iterable[int], key: Key) -> Iterator[tuple[int, Site, Slot]]:
+    """The vGPUs of a profile, the ones to keep first: held, then allocatable, then those on GPUs that stay occupied."""
+    found: list[tuple[tuple[Any, ...], int, Site, Slot]] = []
+    for index in selected:
+        site = sites[index]
+        occupied = bool(site.held) or len(site.loose) > 1
+        for slot, held_key in site.held:
+            if held_key == key:
+                found.append(((0, index, slot.address, slot.name), index, site, slot))
+        for slot in site.loose.get(key, ()):
+            rank = (1, not site.frozen, not slot.allocatable, not occupied, index, slot.address, slot.name)
+            found.append((rank, index, site, slot))
+    for _rank, index, site, slot in sorted(found, key=lambda one: one[0]):
+        yield index, site, slot
+
+
+@dataclass
+class _Matching:
+    """vGPUs assigned to the needs that they serve, one by one.
+
+    A vGPU that finds its needs met makes room by moving others. So the vGPUs that come first are kept whenever any
+    assignment keeps them.
+    """
+
+    needs: Sequence[Need]
+    _open: list[int] = field(init=False)
+    _served_by: list[Counter[int]] = field(init=False)
+    _needs_at: Mapping[int, list[int]] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._open = [need.count for need in self.needs]
+        self._served_by = [Counter() for _need in self.needs]
+        needs_at: dict[int, list[int]] = {}
+        for number, need in enumerate(self.needs):
+            for gpu in need.gpus:
+                needs_at.setdefault(gpu, []).append(number)
+        self._needs_at = needs_at
+
+    def assign(self, gpu: int) -> bool:
+        """Assign one vGPU on this GPU to a need; False if no need has a use for it."""
+        return any(self._open) and self._assign(gpu, set())
+
+    def _assign(self, gpu: int, tried: set[int]) -> bool:
+        for number in self._needs_at.get(gpu, ()):
+            if number in tried:
+                continue
+            tried.add(number)
+            if self._open[number]:
+                self._open[number] -= 1
+            else:
+                moved = next(
+                    (other for other, count in self._served_by[number].items() if count and self._assign(other, tried)),
+                    None,
+                )
+                if moved is None:
+                    continue
+                self._served_by[number][moved] -= 1
+            self._served_by[number][gpu] += 1
+            return True
+        return False
