@@ -209,7 +209,7 @@ class Execution:
         with Observation(self._api, listings, seconds=self._seconds) as seen:
             seen.inspect = self._foreign.inspect
             try:
-                if steps:
+                if self.waits or any(map(self._waits_in_between, chains(steps))):
                     seen.open()
                 self._carry_out(chains(steps), seen)
                 if self.waits:
@@ -221,6 +221,14 @@ class Execution:
             boards = {gpu.name: gpu.boards for gpu in self._snapshot.fleet.gpus}
             self.outcome.snapshot = replace(self._snapshot, **changes, boards=boards)
         return self.outcome
+
+    def _waits_in_between(self, chain: Sequence[Step]) -> bool:
+        """Whether a step of a GPU has to wait for what comes of another, also in a task that does not wait."""
+        actions = {step.action for step in chain}
+        if actions == {ENABLE}:
+            wanted = [VgpuOffers(step.slot or "", step.node, step.after or "", self.era) for step in chain]
+            return any(one.lacking(self._snapshot) for one in wanted)
+        return len(chain) > 1 and actions != {DISABLE}
 
     def _listings(self, steps: Sequence[Step], goals: Sequence[Goal]) -> Mapping[str, Listing]:
         snapshot = self._snapshot

@@ -137,6 +137,11 @@ class Selections:
         return found
 
 
+def selected(fleet: Fleet, nodes: Sequence[str] | None, gpus: Sequence[str] | None) -> frozenset[str]:
+    """The names of the GPUs that a task selects."""
+    return frozenset(fleet.gpus[index].name for index in Selections(fleet).gpus(tuple(nodes or ()), tuple(gpus or ())))
+
+
 def _matching(what: str, patterns: Iterable[str], names: Sequence[str]) -> list[str]:
     found: list[str] = []
     exact = set(names)
