@@ -91,16 +91,15 @@ class TestDisabling:
         lab.advance(40)
         for name in names:
             switch(lab, name, None)
-        lab.until(lambda: not any("vGPUStatus" in lab.status(name) for name in names))
         refreshed: list[int] = []
         while not refreshed or refreshed[-1] < 16:
             lab.advance(0.1)
             offering = [len((vgpu.get("status") or {}).get("availableTypes") or {}) for vgpu in lab.vgpus(GPU_A)]
             refreshed.append(offering.count(15))
             assert len(refreshed) < 200
-        slow = [count for count in refreshed if 8 <= count < 16]
-        assert set(slow) == set(range(8, 16))
-        assert all(slow.count(count) >= 2 for count in range(9, 16))
+        slow = [count for count in refreshed if 9 <= count < 16]
+        assert set(slow) == set(range(9, 16))
+        assert len(slow) >= 12
 
 
 class TestScan:
