@@ -20,6 +20,10 @@ description:
     repaired.
   - Instances cannot change under a vGPU. As long as a vGPU of the GPU is enabled the task fails and names it, and the
     VM that refers to it if there is one.
+  - If a GPU is still changing, such as right after somebody disabled vGPUs, the module waits within O(wait_timeout)
+    until it has settled, and plans then. In check mode it does not wait, and says that the answer is not final.
+  - If somebody else changes one of the devices while the task works on it, the task stops at once with the error code
+    V(changed_by_other) and names who it was.
 options:
   gpus:
     description:

@@ -15,6 +15,10 @@ description:
     profiles it can have. GPUs in MIG mode are done without that, as they offer nothing before they have MIG instances.
   - A GPU that has enabled vGPUs is not switched off unless O(disable_vgpus=true). If a VM refers to any of them,
     running or not, the task fails in any case and names the VM.
+  - If a GPU is still changing, such as right after somebody disabled vGPUs, the module waits within O(wait_timeout)
+    until it has settled, and plans then. In check mode it does not wait, and says that the answer is not final.
+  - If somebody else changes one of the devices while the task works on it, the task stops at once with the error code
+    V(changed_by_other) and names who it was.
 options:
   gpus:
     description:

@@ -18,6 +18,10 @@ description:
   - Harvester accepts another profile for a vGPU that is enabled, ignores it, and applies it at the next reboot. This
     module never sends that. It finds vGPUs that are not what they were asked to be, and repairs them with
     O(reprofile=true).
+  - If a GPU is still changing, such as right after somebody disabled vGPUs, the module waits within O(wait_timeout)
+    until it has settled, and plans then. In check mode it does not wait, and says that the answer is not final.
+  - If somebody else changes one of the devices while the task works on it, the task stops at once with the error code
+    V(changed_by_other) and names who it was.
 options:
   layout:
     description:

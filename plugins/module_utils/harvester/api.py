@@ -222,7 +222,7 @@ class ApiServer:
 
     def _note_time(self, answer: Any) -> None:
         # Answers of HTTP/1.0 servers and of some proxies have no date.
-        date = getattr(answer, "headers", {}).get("Date")
+        date = str(getattr(answer, "headers", {}).get("Date") or "")
         with suppress(TypeError, ValueError):
             self._ahead = parsedate_to_datetime(date).timestamp() - time.time()
 
