@@ -11,7 +11,7 @@ from pathlib import Path
 from tests.integration import api as paths
 from tests.integration.labs import Lab
 from tests.integration.modules import beginnings
-from tests.integration.modules.beginnings import A4, A5, A6, A7, GPU_A, arranged, dry_runs, patched, requests
+from tests.integration.modules.beginnings import A4, A5, A6, A7, GPU_A, arranged, patched, requests
 from tests.integration.modules.meddling import meddling
 from tests.integration.modules.moments import SPEED, standing_still, step_until
 from tests.integration.modules.permissions import Automation
@@ -64,20 +64,6 @@ def test_a_gpu_that_somebody_has_just_cleared_is_waited_for(lab: Lab, playbooks:
     again = playbooks.task(VGPU, **ask)
     assert not again.changed
     assert not [event for event in requests(lab, again) if event["verb"] == "watch"]
-
-
-@arranged(beginnings.gpu_a_on)
-def test_a_gpu_that_is_stuck_is_named_and_does_not_take_the_whole_time(lab_vfio: Lab, playbooks: Playbooks) -> None:
-    """A process that is down moves nothing. Only the silence is waited for, not wait_timeout."""
-    lab = lab_vfio
-    lab.control.fault("process-down", on=True, node="gpu-a")
-    lab.write(f"{paths.VGPUS}/{A4}", {"spec": {"enabled": True, "vGPUTypeName": Q4}})
-    stuck = playbooks.task(VGPU, profile="A2-8Q", count=2, nodes=["gpu-a"], wait_timeout=120)
-    assert stuck.code == "does_not_fit"
-    assert f"GPU {GPU_A} (vGPUs are being enabled: {A4}) is stuck" in stuck.message
-    assert stuck["error"]["unsettled"][0]["moving"] is False
-    assert stuck["task_seconds"] < 60
-    assert patched(lab, stuck) == dry_runs(lab, stuck) == []
 
 
 @contextmanager
