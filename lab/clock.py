@@ -60,7 +60,9 @@ class Clock:
         return self._offset + (time.monotonic() - self._started) * self.speed
 
     def set_speed(self, speed: float) -> None:
-        self._offset, self._started, self.speed = self.now, time.monotonic(), speed
+        # What is set off from now on is due after the moment that was shown, also if nothing has happened for a while.
+        self._now = self.now
+        self._offset, self._started, self.speed = self._now, time.monotonic(), speed
         self._changed.set()
 
     # A coroutine holds the clock from begin() to end().

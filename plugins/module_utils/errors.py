@@ -6,7 +6,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 
 class FleetError(Exception):
@@ -20,12 +21,19 @@ class FleetError(Exception):
         super().__init__(message)
         self.message = message
         self.hint = hint
+        self.unsettled: list[dict[str, Any]] = []
 
     def __str__(self) -> str:
         return f"{self.message} {self.hint}".rstrip()
 
-    def as_dict(self) -> dict[str, str]:
-        return {"code": self.code, "message": self.message, "hint": self.hint}
+    def as_dict(self) -> dict[str, Any]:
+        told: dict[str, Any] = {"code": self.code, "message": self.message, "hint": self.hint}
+        return {**told, "unsettled": self.unsettled} if self.unsettled else told
+
+    def not_final(self, notes: Sequence[str], unsettled: list[dict[str, Any]], *, moving: bool) -> None:
+        """Say of a refusal that it rests on GPUs that have not settled. With `moving` its advice is worth nothing."""
+        self.unsettled = unsettled
+        self.hint = " ".join(notes if moving else [*notes, self.hint]).rstrip()
 
 
 def listing(names: Iterable[str], *, limit: int = 8) -> str:

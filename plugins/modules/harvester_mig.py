@@ -20,6 +20,10 @@ description:
     repaired.
   - Instances cannot change under a vGPU. As long as a vGPU of the GPU is enabled the task fails and names it, and the
     VM that refers to it if there is one.
+  - If a GPU is still changing, such as right after somebody disabled vGPUs, the module waits within O(wait_timeout)
+    until it has settled, and plans then. In check mode it does not wait, and says that the answer is not final.
+  - If somebody else changes one of the devices while the task works on it, the task stops at once with the error code
+    V(changed_by_other) and names who it was.
 options:
   gpus:
     description:
@@ -215,12 +219,40 @@ steps:
       description: Instances or mode afterwards.
       type: str
       sample: 1 x 3g.20gb, 2 x 1g.5gb
+unsettled:
+  description:
+    - GPUs that matter for the answer and were still changing when it was given, such as right after somebody
+      disabled vGPUs.
+    - Outside check mode the module waits for them first, within O(wait_timeout), so that only those are listed that
+      do not settle.
+    - If the task fails because of what such a GPU offers, RV(ignore:error.unsettled) has the same list.
+  returned: success
+  type: list
+  elements: dict
+  contains:
+    gpu:
+      description: The GPU.
+      type: str
+      sample: gpu-a-000008000
+    node:
+      description: Its node.
+      type: str
+      sample: gpu-a
+    reason:
+      description: What has not come to an end.
+      type: str
+      sample: its vGPU devices do not all offer the same types yet
+    moving:
+      description: Whether something still happens there. If not, it is stuck, and waiting does not help.
+      type: bool
+      sample: true
 """
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.cluster import Cluster
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.mig_layout import plan_mig, request_from
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.options import connection_spec, waiting_spec
+from ansible_collections.vgpu.fleet.plugins.module_utils.planning.demand import selected
 from ansible_collections.vgpu.fleet.plugins.module_utils.reporting import reporting_errors
 
 
@@ -250,22 +282,29 @@ def main() -> None:
     with reporting_errors(module):
         params = module.params
         request = request_from(params)
-        cluster = Cluster.connect(params)
-        plan = plan_mig(cluster.safe_fleet, cluster.snapshot, request)
+        planned = Cluster.connect(params).plan(
+            lambda cluster: plan_mig(cluster.safe_fleet, cluster.snapshot, request),
+            concerned=lambda cluster: selected(cluster.snapshot.fleet, request.nodes, request.gpus),
+            touched=lambda plan: {step.gpu for step in plan.steps},
+            check_mode=module.check_mode,
+            seconds=params["wait_timeout"],
+        )
+        cluster, plan = planned.cluster, planned.plan
         applied = cluster.apply(
             plan.steps,
             plan.goals(),
             cluster.snapshot.fleet,
             check_mode=module.check_mode,
             wait=params["wait"],
-            seconds=params["wait_timeout"],
+            seconds=planned.seconds,
         )
-        for warning in (*plan.warnings, *applied.warnings):
+        for warning in (*planned.warnings, *plan.warnings, *applied.warnings):
             module.warn(warning)
         module.exit_json(
             changed=bool(plan.steps),
             gpus=plan.records(applied.snapshot or cluster.snapshot, predicted=module.check_mode),
             steps=[step.as_dict() for step in applied.steps],
+            unsettled=[one.as_dict() for one in planned.unsettled],
             diff=plan.diff(),
         )
 

@@ -15,6 +15,10 @@ description:
     profiles it can have. GPUs in MIG mode are done without that, as they offer nothing before they have MIG instances.
   - A GPU that has enabled vGPUs is not switched off unless O(disable_vgpus=true). If a VM refers to any of them,
     running or not, the task fails in any case and names the VM.
+  - If a GPU is still changing, such as right after somebody disabled vGPUs, the module waits within O(wait_timeout)
+    until it has settled, and plans then. In check mode it does not wait, and says that the answer is not final.
+  - If somebody else changes one of the devices while the task works on it, the task stops at once with the error code
+    V(changed_by_other) and names who it was.
 options:
   gpus:
     description:
@@ -203,6 +207,33 @@ steps:
       description: The profile afterwards.
       type: str
       sample: null
+unsettled:
+  description:
+    - GPUs that matter for the answer and were still changing when it was given, such as right after somebody
+      disabled vGPUs.
+    - Outside check mode the module waits for them first, within O(wait_timeout), so that only those are listed that
+      do not settle.
+    - If the task fails because of what such a GPU offers, RV(ignore:error.unsettled) has the same list.
+  returned: success
+  type: list
+  elements: dict
+  contains:
+    gpu:
+      description: The GPU.
+      type: str
+      sample: gpu-a-000008000
+    node:
+      description: Its node.
+      type: str
+      sample: gpu-a
+    reason:
+      description: What has not come to an end.
+      type: str
+      sample: its vGPU devices do not all offer the same types yet
+    moving:
+      description: Whether something still happens there. If not, it is stuck, and waiting does not help.
+      type: bool
+      sample: true
 """
 
 from ansible.module_utils.basic import AnsibleModule
@@ -210,6 +241,7 @@ from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.cluster impor
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.options import connection_spec, waiting_spec
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.records import diff, gpu_records
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.sriov import plan_sriov
+from ansible_collections.vgpu.fleet.plugins.module_utils.planning.demand import selected
 from ansible_collections.vgpu.fleet.plugins.module_utils.reporting import reporting_errors
 
 
@@ -228,28 +260,35 @@ def main() -> None:
     )
     with reporting_errors(module):
         params = module.params
-        cluster = Cluster.connect(params)
-        plan = plan_sriov(
-            cluster.safe_fleet,
-            nodes=params["nodes"],
-            gpus=params["gpus"],
-            enabled=params["state"] == "enabled",
-            disable_vgpus=params["disable_vgpus"],
+        planned = Cluster.connect(params).plan(
+            lambda cluster: plan_sriov(
+                cluster.safe_fleet,
+                nodes=params["nodes"],
+                gpus=params["gpus"],
+                enabled=params["state"] == "enabled",
+                disable_vgpus=params["disable_vgpus"],
+            ),
+            concerned=lambda cluster: selected(cluster.snapshot.fleet, params["nodes"], params["gpus"]),
+            touched=lambda plan: {step.gpu for step in plan.steps},
+            check_mode=module.check_mode,
+            seconds=params["wait_timeout"],
         )
+        cluster, plan = planned.cluster, planned.plan
         applied = cluster.apply(
             plan.steps,
             plan.goals(cluster.functions),
             plan.outcome(),
             check_mode=module.check_mode,
             wait=params["wait"],
-            seconds=params["wait_timeout"],
+            seconds=planned.seconds,
         )
-        for warning in applied.warnings:
+        for warning in (*planned.warnings, *applied.warnings):
             module.warn(warning)
         module.exit_json(
             changed=bool(plan.steps),
             gpus=gpu_records(applied.fleet, plan.gpus),
             steps=[step.as_dict() for step in applied.steps],
+            unsettled=[one.as_dict() for one in planned.unsettled],
             diff=diff(plan.fleet, plan.outcome(), plan.gpus),
         )
 

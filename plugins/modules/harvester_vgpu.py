@@ -21,6 +21,10 @@ description:
   - Harvester accepts another profile for a vGPU that is enabled, ignores it, and applies it at the next reboot. This
     module never sends that. It finds vGPUs that are not what they were asked to be, and repairs them with
     O(reprofile=true).
+  - If a GPU is still changing, such as right after somebody disabled vGPUs, the module waits within O(wait_timeout)
+    until it has settled, and plans then. In check mode it does not wait, and says that the answer is not final.
+  - If somebody else changes one of the devices while the task works on it, the task stops at once with the error code
+    V(changed_by_other) and names who it was.
 options:
   layout:
     description:
@@ -310,6 +314,33 @@ plan:
       description: Whether it is certain that no plan touches fewer GPUs.
       type: bool
       sample: true
+unsettled:
+  description:
+    - GPUs that matter for the answer and were still changing when it was given, such as right after somebody
+      disabled vGPUs.
+    - Outside check mode the module waits for them first, within O(wait_timeout), so that only those are listed that
+      do not settle.
+    - If the task fails because of what such a GPU offers, RV(ignore:error.unsettled) has the same list.
+  returned: success
+  type: list
+  elements: dict
+  contains:
+    gpu:
+      description: The GPU.
+      type: str
+      sample: gpu-a-000008000
+    node:
+      description: Its node.
+      type: str
+      sample: gpu-a
+    reason:
+      description: What has not come to an end.
+      type: str
+      sample: its vGPU devices do not all offer the same types yet
+    moving:
+      description: Whether something still happens there. If not, it is stuck, and waiting does not help.
+      type: bool
+      sample: true
 """
 
 from ansible.module_utils.basic import AnsibleModule
@@ -372,8 +403,14 @@ def main() -> None:
     with reporting_errors(module):
         params = module.params
         request = vgpu_layout.request_from(params)
-        cluster = Cluster.connect(params)
-        plan = request.plan(cluster.safe_fleet)
+        planned = Cluster.connect(params).plan(
+            lambda cluster: request.plan(cluster.safe_fleet),
+            concerned=lambda cluster: request.gpus(cluster.snapshot.fleet),
+            touched=lambda plan: plan.touched,
+            check_mode=module.check_mode,
+            seconds=params["wait_timeout"],
+        )
+        cluster, plan = planned.cluster, planned.plan
         concern = request.concerns(plan.fleet)
         applied = cluster.apply(
             plan.steps,
@@ -381,9 +418,9 @@ def main() -> None:
             plan.outcome(),
             check_mode=module.check_mode,
             wait=params["wait"],
-            seconds=params["wait_timeout"],
+            seconds=planned.seconds,
         )
-        for warning in applied.warnings:
+        for warning in (*planned.warnings, *applied.warnings):
             module.warn(warning)
         vgpus = vgpu_records(applied.fleet, concern.shows)
         module.exit_json(
@@ -391,6 +428,7 @@ def main() -> None:
             vgpus=vgpus,
             profiles=profile_records(vgpus, cluster.era),
             plan={**plan.as_dict(), "steps": [step.as_dict() for step in applied.steps]},
+            unsettled=[one.as_dict() for one in planned.unsettled],
             diff=diff(plan.fleet, after_steps(plan.fleet, applied.steps), plan.touched),
         )
 

@@ -109,6 +109,14 @@ options:
       - Whether the task fails when the demand does not fit. The error says why not and what would help.
     type: bool
     default: true
+  wait_timeout:
+    description:
+      - How many seconds to wait for GPUs that are still changing before a demand that does not fit is refused. With
+        V(0) it is refused at once. A demand that fits never waits.
+      - A GPU that has stopped changing halfway is not waited for. The error names it.
+      - Only on Harvester, and not in check mode, where the error says that the answer is not final.
+    type: int
+    default: 60
 extends_documentation_fragment:
   - vgpu.fleet.harvester
   - vgpu.fleet.vsphere
@@ -472,14 +480,33 @@ def argument_spec() -> dict[str, dict[str, object]]:
         "nodes": {"type": "list", "elements": "str"},
         "demand": {"type": "list", "elements": "dict", "default": [], "options": demand},
         "require": {"type": "bool", "default": True},
+        "wait_timeout": {"type": "int", "default": 60},
     }
 
 
 def ask_harvester(module: AnsibleModule, params: dict[str, Any]) -> tuple[Question, dict[str, Any]]:
-    cluster = Cluster.connect(params)
-    fleet = cluster.snapshot.fleet
-    available = Availability(fleet, select_nodes(fleet, params["nodes"]))
-    question = Question(available, read_demand(params["demand"], cluster.snapshot.known))
+    def gpus(cluster: Cluster) -> list[str]:
+        nodes = select_nodes(cluster.snapshot.fleet, params["nodes"])
+        return [gpu.name for gpu in cluster.snapshot.fleet.gpus if gpu.node in nodes]
+
+    def answer(cluster: Cluster) -> tuple[Availability, Question]:
+        fleet = cluster.snapshot.fleet
+        available = Availability(fleet, select_nodes(fleet, params["nodes"]))
+        question = Question(available, read_demand(params["demand"], cluster.snapshot.known))
+        if params["require"]:
+            question.require()
+        return available, question
+
+    planned = Cluster.connect(params).plan(
+        answer,
+        concerned=gpus,
+        check_mode=module.check_mode,
+        seconds=params["wait_timeout"],
+        # By reading again: who only reads need not be allowed to watch.
+        watch=False,
+        until_counted=True,
+    )
+    cluster, (available, question) = planned.cluster, planned.plan
     for drift in available.drifts():
         module.warn(drift)
     return question, {

@@ -11,6 +11,8 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from email.utils import parsedate_to_datetime
 from typing import Any
 from urllib.parse import urlencode, urlsplit
 
@@ -82,6 +84,8 @@ class ApiServer:
         self._breaks = urllib3.exceptions.ProtocolError
         self._turns = threading.BoundedSemaphore(CONNECTIONS)
         self._reached = False
+        # Seconds by which the server's clock is ahead of the local one.
+        self._ahead = 0.0
         settings: dict[str, Any] = {
             "maxsize": CONNECTIONS,
             "headers": _headers(access),
@@ -137,8 +141,10 @@ class ApiServer:
             futures = [pool.submit(call) for call in calls]
         return [future.result() for future in futures]
 
-    def watch(self, path: str, revision: str, seconds: float) -> Iterator[Json]:
-        """Events since a revision, for so many seconds at the longest."""
+    def watch(
+        self, path: str, revision: str, seconds: float, *, opened: Callable[[], None] | None = None
+    ) -> Iterator[Json]:
+        """Events since a revision, for so many seconds at the longest. `opened` is called once it is accepted."""
         query = {
             "watch": "1",
             "resourceVersion": revision,
@@ -149,6 +155,8 @@ class ApiServer:
         try:
             if answer.status >= 400:
                 raise _error(answer.status, answer.data, "watch", path)
+            if opened:
+                opened()
             pending = b""
             for chunk in answer.stream(amt=None if getattr(answer, "chunked", True) else 65536, decode_content=True):
                 pending += chunk
@@ -197,6 +205,7 @@ class ApiServer:
                 time.sleep(_backoff(attempt))
                 continue
             self._reached = True
+            self._note_time(answer)
             if answer.status < 400:
                 return answer
             again = (*NOT_DONE, *IN_TROUBLE) if method == "GET" else NOT_DONE
@@ -205,6 +214,17 @@ class ApiServer:
                 continue
             raise _error(answer.status, answer.data, _verb(method, path), path)
         raise AssertionError("unreachable")
+
+    @property
+    def now(self) -> float:
+        """The server's time, by the last answer that told it: the machine that runs the task may be wrong."""
+        return time.time() + self._ahead
+
+    def _note_time(self, answer: Any) -> None:
+        # Answers of HTTP/1.0 servers and of some proxies have no date.
+        date = str(getattr(answer, "headers", {}).get("Date") or "")
+        with suppress(TypeError, ValueError):
+            self._ahead = parsedate_to_datetime(date).timestamp() - time.time()
 
     def _send(
         self,

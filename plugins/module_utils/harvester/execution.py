@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
@@ -16,8 +17,9 @@ from typing import Any, TypeVar
 from ansible_collections.vgpu.fleet.plugins.module_utils.errors import FleetError
 from ansible_collections.vgpu.fleet.plugins.module_utils.fleet import TIME_SLICED
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester import resources as r
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.api import ApiServer, Denied, Json
+from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.api import ApiServer, Conflict, Denied, Json
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.diagnosis import Diagnosis
+from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.foreign_writes import ForeignWrites, decision
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.mig_configuration import (
     DISABLING,
     OUT_OF_SYNC,
@@ -58,6 +60,9 @@ ABOUT_GPUS = (GpuShared, GpuUnshared, MigListed, MigCleared, MigGone, MigServing
 # The part of the time that a node has to correct a count that looks stuck.
 PATIENCE = 0.1
 NAMED = 5
+# A controller's status write between a read and a write of ours is common, many of them in a row are not.
+CONFLICTS = 10
+CONFLICT_PAUSE = 0.05
 
 G = TypeVar("G", bound=Goal)
 
@@ -125,6 +130,25 @@ def requests_of(step: Step, seen: Seen) -> tuple[str, str, Json]:
     return r.VGPUS, step.slot or "", {"spec": {"enabled": False, "vGPUTypeName": ""}}
 
 
+def merged(item: Json, patch: Json) -> Json:
+    """An object after a merge patch."""
+    result = dict(item)
+    for key, value in patch.items():
+        if value is None:
+            result.pop(key, None)
+        elif isinstance(value, dict):
+            result[key] = merged(item.get(key) or {}, value)
+        else:
+            result[key] = value
+    return result
+
+
+def _at_revision(body: Json, current: Json) -> Json:
+    """The patch, for this very version of the object: the server refuses it if anybody has written since."""
+    revision = current["metadata"].get("resourceVersion")
+    return {**body, "metadata": {**body.get("metadata", {}), "resourceVersion": revision}} if revision else body
+
+
 def chains(steps: Iterable[Step]) -> list[list[Step]]:
     ordered = list(steps)
     return [list(group) for _gpu, group in groupby(ordered, key=lambda step: step.gpu)]
@@ -172,13 +196,21 @@ class Execution:
         self._snapshot = snapshot
         self.waits = wait
         self._seconds = seconds
+        self._foreign = ForeignWrites()
+        # Steps that somebody else, who wants the same, has taken meanwhile.
+        self._found_done: list[Step] = []
         self.outcome = Outcome(snapshot)
 
     def run(self, steps: Sequence[Step], goals: Sequence[Goal]) -> Outcome:
         """Carry out the steps, then wait for the goals, unless the task does not want to wait."""
         listings = self._listings(steps, goals)
+        awaited = [goal.device for goal in goals if isinstance(goal, (VgpuConfigured, VgpuCleared))]
+        self._foreign = ForeignWrites.of(self._snapshot, steps, awaited)
         with Observation(self._api, listings, seconds=self._seconds) as seen:
+            seen.inspect = self._foreign.inspect
             try:
+                if self.waits or any(map(self._waits_in_between, chains(steps))):
+                    seen.open()
                 self._carry_out(chains(steps), seen)
                 if self.waits:
                     self._reach([*self._own_goals(), *goals], seen)
@@ -190,16 +222,26 @@ class Execution:
             self.outcome.snapshot = replace(self._snapshot, **changes, boards=boards)
         return self.outcome
 
+    def _waits_in_between(self, chain: Sequence[Step]) -> bool:
+        """Whether a step of a GPU has to wait for what comes of another, also in a task that does not wait."""
+        actions = {step.action for step in chain}
+        if actions == {ENABLE}:
+            wanted = [VgpuOffers(step.slot or "", step.node, step.after or "", self.era) for step in chain]
+            return any(one.lacking(self._snapshot) for one in wanted)
+        return len(chain) > 1 and actions != {DISABLE}
+
     def _listings(self, steps: Sequence[Step], goals: Sequence[Goal]) -> Mapping[str, Listing]:
         snapshot = self._snapshot
         listings = {r.VGPUS: snapshot.vgpus, r.NODES: snapshot.nodes}
         if snapshot.era.vendor_vfio:
             listings[r.CLAIMS] = snapshot.claims
-        of_vgpus = any(step.action not in (ENABLE, DISABLE) for step in steps)
-        if of_vgpus or any(isinstance(goal, ABOUT_GPUS) for goal in goals):
+        of_gpus = any(step.action not in (ENABLE, DISABLE) for step in steps)
+        of_gpus = of_gpus or any(isinstance(goal, ABOUT_GPUS) for goal in goals)
+        if steps or of_gpus:
+            # Also where only vGPUs are changed: somebody may switch their GPU off meanwhile.
             listings[r.GPUS] = snapshot.gpus
-            if snapshot.era.has_mig:
-                listings[r.MIG_CONFIGURATIONS] = snapshot.mig
+        if of_gpus and snapshot.era.has_mig:
+            listings[r.MIG_CONFIGURATIONS] = snapshot.mig
         return listings
 
     def _carry_out(self, by_gpu: list[list[Step]], seen: Observation) -> None:
@@ -230,19 +272,55 @@ class Execution:
         self.ask(step, seen)
         self.outcome.done.append(step)
 
+    def found_done(self, step: Step, seen: Observation) -> bool:
+        """Whether a vGPU is enabled already as a step would enable it. It is waited for like one of the task's own."""
+        spec = (seen.get(r.VGPUS, step.slot or "") or {}).get("spec") or {}
+        done = bool(spec.get("enabled")) and spec.get("vGPUTypeName") == step.after
+        if done:
+            self._found_done.append(step)
+        return done
+
     def ask(self, step: Step, seen: Observation) -> None:
         """Send what a step says, where it is only a part of one."""
-        seen.stop_if_given_up()
-        path, name, body = requests_of(step, seen)
-        try:
-            answer = self._api.patch(f"{path}/{name}", body)
-        except Denied as error:
-            raise _refusal(step, error) from error
-        seen.put(path, answer)
+        for attempt in range(CONFLICTS):
+            seen.stop_if_given_up()
+            path, name, body = requests_of(step, seen)
+            current = seen.get(path, name)
+            if current is not None:
+                body = _at_revision(body, current)
+                self._foreign.sending(path, current, merged(current, body))
+                changed = self._foreign.inspect(path, name, current)
+                if changed:
+                    raise changed
+            try:
+                answer = self._api.patch(f"{path}/{name}", body)
+            except Denied as error:
+                raise _refusal(step, error) from error
+            except Conflict as error:
+                time.sleep(CONFLICT_PAUSE * attempt)
+                found = self._read_again(path, name, seen)
+                # An answer of the server that got lost: the write was done before it was sent again.
+                if found is None or decision(path, found) != decision(path, merged(current or {}, body)):
+                    last = error
+                    continue
+                answer = found
+            self._foreign.sent(path, answer)
+            seen.put(path, answer)
+            return
+        raise Conflict(
+            f"{step.slot or step.gpu} changes faster than it can be written.", status=last.status, hint="Run it again."
+        ) from last
+
+    def _read_again(self, path: str, name: str, seen: Observation) -> Json | None:
+        """An object as it is now. A list, since the roles of the documentation do not allow to get a single one."""
+        found = Listing.of(self._api.get(path, fieldSelector=f"metadata.name={name}")).items.get(name)
+        if found is not None:
+            seen.put(path, found)
+        return found
 
     def _own_goals(self) -> list[Goal]:
         """What the last step on each vGPU was meant to bring about."""
-        last = {step.slot: step for step in self.outcome.done if step.slot}
+        last = {step.slot: step for step in (*self.outcome.done, *self._found_done) if step.slot}
         return [
             VgpuConfigured(slot, step.node, step.after, self.era)
             if step.after
@@ -341,6 +419,8 @@ class _Turns:
             self._cleared.append(VgpuCleared(step.slot, step.node, era))
         elif step.action == ENABLE:
             chosen = step if step.slot else self._placed(step)
+            if self._execution.found_done(chosen, self._seen):
+                return
             self._need([VgpuOffers(chosen.slot or "", chosen.node, chosen.after or "", era)])
             self._execution.send(chosen, self._seen)
         elif step.action == UNSHARE:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Collection, Hashable, Mapping
+from functools import partial
 from types import TracebackType
 
 from ansible_collections.vgpu.fleet.plugins.module_utils.errors import FleetError
@@ -18,6 +19,7 @@ from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.snapshot impo
 
 GONE = 410
 PAUSE = 0.5
+OPENING_SECONDS = 10.0
 
 
 class _Waiter:
@@ -39,9 +41,14 @@ class Observation:
     """What the cluster looks like now, as far as a few resources go.
 
     Use as a context: `with Observation(api, {r.VGPUS: snapshot.vgpus}, seconds=300) as seen:`. The time is that of all
-    waits together. Several threads may wait at once. The watches begin with the first wait that has to wait, and bring
-    everything that happened since the lists were read.
+    waits together. Several threads may wait at once. The watches begin with `open`, or with the first wait that has to
+    wait, and bring everything that happened since the lists were read.
+
+    `inspect` sees every object that is newer than the last one seen, None in place of one that was deleted. An error
+    that it returns ends all waits.
     """
+
+    inspect: Callable[[str, str, Json | None], FleetError | None] | None = None
 
     def __init__(self, api: ApiServer, listings: Mapping[str, Listing], *, seconds: float) -> None:
         self._api = api
@@ -51,6 +58,7 @@ class Observation:
         self._lock = threading.RLock()
         self._waiters: set[_Waiter] = set()
         self._started = self._stopped = False
+        self._unopened = set(self._items)
         self._failure: FleetError | None = None
 
     def __enter__(self) -> Observation:
@@ -60,6 +68,24 @@ class Observation:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._stopped = True
+
+    def open(self, *, seconds: float = OPENING_SECONDS) -> None:
+        """Start the watches and return once the server has accepted all of them.
+
+        Call it before the first write: a caller that may not watch fails before anything has changed.
+        """
+        with self._lock:
+            waiter = _Waiter(self._lock, ())
+            self._waiters.add(waiter)
+            deadline = min(self._deadline, time.monotonic() + seconds)
+            try:
+                self._start()
+                # A proxy may hold the header of the answer back until the first event. That is not a refusal.
+                while self._unopened and not self._failure and (left := deadline - time.monotonic()) > 0:
+                    waiter.condition.wait(left)
+                self.stop_if_given_up()
+            finally:
+                self._waiters.discard(waiter)
 
     @property
     def seconds_left(self) -> float:
@@ -155,12 +181,14 @@ class Observation:
         while self._wanted():
             began = time.monotonic()
             try:
-                for event in self._api.watch(path, self._revisions[path], self.seconds_left):
+                opened = partial(self._opened, path)
+                for event in self._api.watch(path, self._revisions[path], self.seconds_left, opened=opened):
                     self._take(path, event)
                     if not self._wanted():
                         return
             except NotFound:
                 # The definition itself is gone, or not there yet.
+                self._opened(path)
                 self._replace(path, Listing())
                 time.sleep(PAUSE)
             except ApiError as error:
@@ -175,6 +203,12 @@ class Observation:
             if time.monotonic() - began < PAUSE:
                 time.sleep(PAUSE)
 
+    def _opened(self, path: str) -> None:
+        with self._lock:
+            self._unopened.discard(path)
+            for waiter in self._waiters:
+                waiter.condition.notify_all()
+
     def _take(self, path: str, event: Json) -> None:
         item = event["object"]
         if event["type"] == "ERROR":
@@ -183,6 +217,7 @@ class Observation:
             self._revisions[path] = str(item["metadata"]["resourceVersion"])
             if event["type"] == "DELETED":
                 self._items[path].pop(key_of(item), None)
+                self._inspect(path, key_of(item), None)
                 self._tell(item)
             elif event["type"] != "BOOKMARK":
                 self._keep(path, item)
@@ -191,7 +226,13 @@ class Observation:
         known = self._items[path].get(key_of(item))
         if known is None or _revision(item) >= _revision(known):
             self._items[path][key_of(item)] = item
+            self._inspect(path, key_of(item), item)
             self._tell(item)
+
+    def _inspect(self, path: str, name: str, item: Json | None) -> None:
+        error = self.inspect(path, name, item) if self.inspect else None
+        if error:
+            self.give_up(error)
 
     def _tell(self, item: Json) -> None:
         names = [key_of(item)]
@@ -211,7 +252,8 @@ class Observation:
             before = self._items[path]
             self._items[path] = dict(listing.items)
             self._revisions[path] = listing.revision
-            for item in {**before, **listing.items}.values():
+            for name, item in {**before, **listing.items}.items():
+                self._inspect(path, name, listing.items.get(name))
                 self._tell(item)
 
 

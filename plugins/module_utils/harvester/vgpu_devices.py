@@ -182,6 +182,11 @@ def _gpu_to_be(fleet: Fleet, name: str) -> Gpu:
     )
 
 
+def belongs(device: str, gpu: Gpu) -> bool:
+    """Whether a vGPU device is one of a GPU's, or will be once it exists."""
+    return any(slot.name == device for slot in gpu.slots) or _same_bus(gpu.name, device)
+
+
 def _same_bus(gpu: str, device: str) -> bool:
     # Both names end in domain, bus, slot and function: 4, 2, 2 and 1 hexadecimal digits.
     return gpu[:-3] == device[:-3] and gpu != device

@@ -20,7 +20,7 @@ from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.readiness imp
     VgpuCleared,
     VgpuConfigured,
 )
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.vgpu_devices import Wish, plan_devices
+from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.vgpu_devices import Wish, belongs, plan_devices
 from ansible_collections.vgpu.fleet.plugins.module_utils.planner import Plan
 from ansible_collections.vgpu.fleet.plugins.module_utils.planning.demand import (
     PER_FLEET,
@@ -30,6 +30,7 @@ from ansible_collections.vgpu.fleet.plugins.module_utils.planning.demand import 
     Selections,
     patterns,
     refuse_empty,
+    selected,
 )
 from ansible_collections.vgpu.fleet.plugins.module_utils.planning.steps import ENABLE
 
@@ -46,6 +47,12 @@ class Request:
         if self.demands:
             return planner.plan(fleet, self.demands, self.policy)
         return plan_devices(fleet, self.wishes, self.policy)
+
+    def gpus(self, fleet: Fleet) -> frozenset[str]:
+        """The GPUs on which the answer to the task depends."""
+        if self.demands:
+            return frozenset().union(*(selected(fleet, one.nodes, one.gpus) for one in self.demands))
+        return frozenset(gpu.name for gpu in fleet.gpus for wish in self.wishes if belongs(wish.name, gpu))
 
     def concerns(self, fleet: Fleet) -> Concern:
         """What the task is about: single devices, or the profiles that were asked for on the GPUs that were chosen."""

@@ -52,11 +52,15 @@ class Means:
 
 @dataclass(frozen=True)
 class Obstacle:
-    """Why a GPU takes no more vGPUs of a profile. `in_the_way` are the slots that would have to change for it."""
+    """Why a GPU takes no more vGPUs of a profile. `in_the_way` are the slots that would have to change for it.
+
+    `why` is a whole clause. Where there are such slots, `link` joins it to what they are.
+    """
 
     rule: str
     why: str
     in_the_way: tuple[Slot, ...] = ()
+    link: str = ", with"
 
     @property
     def holders(self) -> tuple[Holder, ...]:
@@ -68,7 +72,8 @@ class Obstacle:
             return self.why
         counted = Counter(map(_described, self.in_the_way))
         has = ", ".join(f"{count} x {name}" for name, count in sorted(counted.items()))
-        return f"{self.why} {has}, held by {listing(map(str, self.holders), limit=4) if self.holders else 'nobody'}"
+        by = listing(map(str, self.holders), limit=4) if self.holders else "nobody"
+        return f"{self.why}{self.link} {has}, held by {by}"
 
 
 @dataclass(frozen=True)
@@ -249,14 +254,14 @@ def _equal_size_room(site: Site, group: Group, wanted: Mapping[Key, str], means:
     # A slot that was asked to be something unreadable and has become nothing only takes a virtual function.
     others = [(slot, key) for slot, key in stay if (group_of(key) != group if key else slot.profile)]
     if others:
-        return Obstacle("size", "all vGPUs of a GPU have the same size, and it has", _slots(others))
+        return Obstacle("size", "all vGPUs of a GPU have the same size", _slots(others), ", and it has")
     limit, exact = _limit(site, group, wanted)
     used = sum(1 for _slot, key in stay if key)
     if used >= limit:
-        return Obstacle("instances", f"it takes {limit} of this size and has", _slots(stay))
+        return Obstacle("instances", f"it takes {limit} of this size", _slots(stay), " and has")
     places = _free_functions(site, means, taken=len(stay))
     if places <= 0:
-        return Obstacle("functions", "all its virtual functions are taken, by", _slots(stay))
+        return _without_function(site, stay)
     offered = _offered(site, group, means)
     keys = tuple(key for key in wanted if offered is None or key in offered)
     if not keys:
@@ -284,13 +289,14 @@ def _mixed_size_room(site: Site, group: Group, wanted: Mapping[Key, str], means:
     stay = list(site.occupants(evict=means.evict))
     whole = framebuffer_of(site.gpu)
     if any(key is None for _slot, key in stay) or not whole:
-        return Obstacle("size", "it has", _slots(stay))
+        return Obstacle("size", "how much of its framebuffer is free is not known", _slots(stay))
     taken = sum(_halved(whole, key[2]) for _slot, key in stay if key)
     limit, _exact = _limit(site, group, wanted)
     same = sum(1 for _slot, key in stay if key and group_of(key) == group)
     fitting = min((whole - taken) // _halved(whole, group[1]), limit - same, _free_functions(site, means, len(stay)))
     if fitting <= 0:
-        return Obstacle("memory", "its framebuffer is taken, by", _slots(stay))
+        why = "its framebuffer is taken" if stay else "it has no room for one"
+        return Obstacle("memory", why, _slots(stay), ", by")
     return Room(((tuple(wanted), fitting),), _kept(stay), exact=False)
 
 
@@ -318,13 +324,23 @@ def _mig_room(site: Site, wanted: Mapping[Key, str], means: Means) -> Room | Obs
     if lanes:
         return Room(tuple(lanes), kept)
     if any(instances.get(key) for key in wanted):
-        return Obstacle("instances", "its MIG instances are taken, by", _slots(stay))
+        if all(kept[key] >= instances.get(key, 0) for key in wanted):
+            return Obstacle("instances", "its MIG instances are taken", _slots(stay), ", by")
+        return _without_function(site, stay)
     if not means.mig or not geometry_of(next(iter(wanted))[0]):
         return Obstacle("mig_layout", "it has no MIG instance for it")
     if stay:
-        why = "it has no MIG instance for it, and they change only while it has no vGPUs, but it has"
-        return Obstacle("mig_layout", why, _slots(stay))
+        why = "it has no MIG instance for it, and they change only while it has no vGPUs"
+        return Obstacle("mig_layout", why, _slots(stay), ", but it has")
     return Obstacle("mig_layout", "its slices do not suffice for one more MIG instance of that kind")
+
+
+def _without_function(site: Site, stay: list[tuple[Slot, Key | None]]) -> Obstacle:
+    if not site.gpu.slots:
+        return Obstacle("functions", "it has no virtual functions")
+    if site.empty or not stay:
+        return Obstacle("functions", "none of its empty virtual functions offers a type", _slots(stay), ", and it has")
+    return Obstacle("functions", "all its virtual functions are taken", _slots(stay), ", by")
 
 
 def _described(slot: Slot) -> str:

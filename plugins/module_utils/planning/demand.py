@@ -161,6 +161,11 @@ def refuse_empty(**selections: Sequence[str] | None) -> None:
             )
 
 
+def selected(fleet: Fleet, nodes: Sequence[str] | None, gpus: Sequence[str] | None) -> frozenset[str]:
+    """The names of the GPUs that a task selects."""
+    return frozenset(fleet.gpus[index].name for index in Selections(fleet).gpus(patterns(nodes), patterns(gpus)))
+
+
 def _matching(what: str, patterns: Iterable[str], names: Sequence[str]) -> list[str]:
     found: list[str] = []
     exact = set(names)

@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import Any
@@ -104,6 +104,11 @@ class DoesNotFit(FleetError):
             said += " The fleet is too intricate to try every layout, so one that fits may exist."
         would = " or ".join(change.text for change in self.changes)
         super().__init__(said, hint=f"It would fit with {would}." if would else "No single change would make it fit.")
+
+    def not_final(self, notes: Sequence[str], unsettled: list[dict[str, Any]], *, moving: bool) -> None:
+        super().not_final(notes, unsettled, moving=moving)
+        self.proven = self.proven and not moving
+        self.changes = () if moving else self.changes
 
     def as_dict(self) -> dict[str, Any]:
         return {

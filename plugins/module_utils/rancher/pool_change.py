@@ -15,6 +15,7 @@ from typing import Any
 from ansible_collections.vgpu.fleet.plugins.module_utils.errors import FleetError
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester import vm_rules
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.api import Conflict, Json, NotFound
+from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.cluster import Cluster
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.observation import Observation
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.records import spellings
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.snapshot import Listing, Snapshot
@@ -79,15 +80,19 @@ class PoolChange:
 
     # What the Harvester says is asked for only where vGPUs are at stake.
     @cached_property
-    def _harvester(self) -> Snapshot:
+    def _harvester_cluster(self) -> Cluster:
         return self._rancher.harvester(self._cluster, self._target.harvester)
+
+    @property
+    def _harvester(self) -> Snapshot:
+        return self._harvester_cluster.snapshot
 
     def ensure(self, wish: Wish, vgpus: Sequence[Mapping[str, Any]] | None, *, check_mode: bool) -> Outcome:
         pools.check(self._target.name, wish)
         wish = self._with_resources(wish, vgpus)
         change = self._planned(wish)
         if change.changed:
-            self._judge(change)
+            self._judge(change, check_mode=check_mode)
         outcome = self._outcome(change)
         leaving = self._names() if change.rolls else frozenset()
         if change.changed and not check_mode:
@@ -136,7 +141,20 @@ class PoolChange:
             pools.refuse_to_lose_a_role(before, others)
         return change
 
-    def _judge(self, change: Change) -> None:
+    def _judge(self, change: Change, *, check_mode: bool) -> None:
+        """Refuse what Harvester has no room for, once GPUs that are still changing have settled."""
+        if change.after is None or not change.after.resources:
+            return
+        self._harvester_cluster.plan(
+            lambda harvester: self._refuse_what_has_no_room(change, harvester.snapshot),
+            concerned=lambda harvester: harvester.snapshot.gpus.items,
+            check_mode=check_mode,
+            seconds=self._seconds,
+            watch=False,
+            until_counted=True,
+        )
+
+    def _refuse_what_has_no_room(self, change: Change, harvester: Snapshot) -> None:
         after = change.after
         if after is None or not after.resources:
             return
@@ -146,10 +164,10 @@ class PoolChange:
         if grows:
             vm_rules.refuse_what_cannot_boot(label, vgpus)
             self._refuse_what_the_driver_cannot_do(label, vgpus)
-            vm_rules.refuse_what_no_node_has(label, vgpus, self._harvester.fleet)
+            vm_rules.refuse_what_no_node_has(label, vgpus, harvester.fleet)
         if grows or change.rolls or (change.before is not None and after.quantity > change.before.quantity):
             wanted = self._demand(self._cluster, after, present=change.before)
-            refuse_what_does_not_fit(self._harvester.fleet, self._other_demands(), wanted, rolls=change.rolls)
+            refuse_what_does_not_fit(harvester.fleet, self._other_demands(), wanted, rolls=change.rolls)
 
     def _refuse_what_the_driver_cannot_do(self, label: str, vgpus: Mapping[str, int]) -> None:
         if sum(vgpus.values()) > 1 and not self._harvester.era.vendor_vfio:

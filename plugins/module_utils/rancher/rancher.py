@@ -17,7 +17,8 @@ from ansible_collections.vgpu.fleet.plugins.module_utils.errors import FleetErro
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester import access, resources as r, snapshot as snapshots
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.access import Access
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.api import ApiServer, Forbidden, Json, NotFound
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.snapshot import Listing, Snapshot
+from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.cluster import Cluster
+from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.snapshot import Listing
 from ansible_collections.vgpu.fleet.plugins.module_utils.rancher.machine_config import MachineConfig
 from ansible_collections.vgpu.fleet.plugins.module_utils.rancher.pool import Pool
 
@@ -162,9 +163,10 @@ class Rancher:
         reference = str(cluster["spec"].get("cloudCredentialSecretName") or "")
         return (self.credential(reference) or {}).get("clusterId") if reference else None
 
-    def harvester(self, cluster: Json, identity: str | None) -> Snapshot:
-        """A reading of the Harvester that the cluster's machines are made on."""
-        return snapshots.read(ApiServer(self._way(cluster, identity)), self._params.get("harvester_version"))
+    def harvester(self, cluster: Json, identity: str | None) -> Cluster:
+        """The Harvester that the cluster's machines are made on."""
+        api, version = ApiServer(self._way(cluster, identity)), self._params.get("harvester_version")
+        return Cluster(api, snapshots.read(api, version), version)
 
     def unscheduled(self, cluster: Json, identity: str | None) -> dict[str, str]:
         """What the scheduler says of VMs that no node takes, by namespace and name of the VM.

@@ -81,6 +81,26 @@ class TestDisabling:
         assert vgpu["spec"]["vGPUTypeName"] == "NVIDIA A2-4Q"
         assert set(vgpu["status"]) == {"availableTypes"}
 
+    def test_fact_3_3_v2_the_siblings_offer_their_new_types_one_by_one_at_the_pace_of_the_process(self, sriov_lab):
+        """Recorded on 1.8: the device itself 0.2 s after its status, the last of its siblings 2.2 s later.
+
+        A process sends five requests a second, after a burst of ten.
+        """
+        lab, names = sriov_lab, [f"gpu-a-00000800{number}" for number in (4, 5, 6, 7)]
+        lab.enable_vgpus(dict.fromkeys(names, "NVIDIA A2-4Q"))
+        lab.advance(40)
+        for name in names:
+            switch(lab, name, None)
+        refreshed: list[int] = []
+        while not refreshed or refreshed[-1] < 16:
+            lab.advance(0.1)
+            offering = [len((vgpu.get("status") or {}).get("availableTypes") or {}) for vgpu in lab.vgpus(GPU_A)]
+            refreshed.append(offering.count(15))
+            assert len(refreshed) < 200
+        slow = [count for count in refreshed if 9 <= count < 16]
+        assert set(slow) == set(range(9, 16))
+        assert len(slow) >= 12
+
 
 class TestScan:
     def test_fact_3_1_what_is_missing_is_made_again_every_30_seconds(self, lab):

@@ -14,6 +14,7 @@ from tests.integration.modules.playbooks import Result
 GPU_A, GPU_B = "gpu-a-000008000", "gpu-b-000008000"
 A4, A5, A6, A7 = (f"gpu-a-00000800{function}" for function in "4567")
 VMS = "/apis/kubevirt.io/v1/namespaces/default/virtualmachines"
+CONFLICT = 409
 NOTE = "harvesterhci.io/deviceAllocationDetails"
 
 
@@ -96,11 +97,16 @@ def dry_runs(lab: Lab, during: Result | None = None) -> list[str]:
 
 
 def patched(lab: Lab, during: Result | None = None) -> list[str]:
-    """The names of the objects that were patched, in order."""
+    """The names of the objects that were patched, in order.
+
+    A patch that came too late for its version of the object changed nothing, and was sent again.
+    """
     return [
         event["objectRef"]["name"]
         for event in _written(lab, during)
-        if event["verb"] == "patch" and "dryRun=All" not in event["requestURI"]
+        if event["verb"] == "patch"
+        and "dryRun=All" not in event["requestURI"]
+        and event["responseStatus"]["code"] != CONFLICT
     ]
 
 

@@ -42,6 +42,24 @@ def test_nothing_happens_before_its_time_and_everything_due_happens_in_order() -
     assert seen == [(1.0, "early"), (3.0, "late")]
 
 
+def test_a_clock_that_is_stopped_stays_where_it_was_and_what_is_set_off_then_waits() -> None:
+    """Otherwise all that is set off after the stop happens at once, until the time is made up for."""
+    seen: list[str] = []
+
+    async def story(clock: Clock) -> None:
+        await asyncio.sleep(0.05)
+        shown = clock.now
+        clock.set_speed(0)
+        assert clock.now >= shown > 1
+        clock.call_later(1.0, lambda: seen.append("after the stop"))
+        await asyncio.sleep(0.05)
+        assert seen == []
+        await clock.advance(1.5)
+
+    play(story, speed=200.0)
+    assert seen == ["after the stop"]
+
+
 @pytest.mark.parametrize("speed", [0.0, 200.0])
 def test_work_at_one_moment_is_done_before_the_next_moment_comes(speed: float) -> None:
     """A reaction that takes real time does not let simulated time pass."""

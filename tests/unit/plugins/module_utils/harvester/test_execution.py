@@ -32,13 +32,14 @@ class Cluster:
         (self.dry if dry_run else self.patches).append((name, body["spec"]))
         # The answer to a patch shows the status as it was before.
         before = None if body["spec"]["enabled"] else Q4
-        asked = body["spec"].get("vGPUTypeName")
+        asked = body["spec"].get("vGPUTypeName") or None
         answer = vgpu(int(name[-1]), asked=asked, configured=before, revision=len(self.patches) + 1)
         if not dry_run:
             self.events += self.reactions.get((name, body["spec"]["enabled"]), [])
         return answer
 
-    def watch(self, path, revision, seconds):
+    def watch(self, path, revision, seconds, *, opened=lambda: None):
+        opened()
         import time
 
         while seconds > 0:
@@ -197,11 +198,15 @@ def test_a_rehearsal_tries_what_does_not_depend_on_other_steps():
 
 def test_a_gpu_that_was_switched_off_is_still_known_by_its_board():
     cluster = Cluster()
-    cluster.patch = lambda path, body, **_more: {**gpu(enabled=False), "spec": {**gpu()["spec"], **body["spec"]}}
     off = gpu(enabled=False)
     off["metadata"]["resourceVersion"] = "9"
     gone = vgpu(4, revision=10)
-    cluster.events = [(r.GPUS, "MODIFIED", off), (r.VGPUS, "DELETED", gone)]
+
+    def patch(path, body, **_more):
+        cluster.events = [(r.GPUS, "MODIFIED", off), (r.VGPUS, "DELETED", gone)]
+        return {**gpu(enabled=False), "spec": {**gpu()["spec"], **body["spec"]}}
+
+    cluster.patch = patch
     goals = [GpuUnshared(GPU, "n1", frozenset({D4}))]
     outcome = run(cluster, [Step(UNSHARE, "n1", GPU)], goals, gpus=[gpu(functions=1)], vgpus=[vgpu(4)])
     (only,) = outcome.snapshot.fleet.gpus

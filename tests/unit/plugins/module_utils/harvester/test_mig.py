@@ -92,7 +92,8 @@ class Controller:
     def _tell(self, **more):
         self.events.append((r.MIG_CONFIGURATIONS, "MODIFIED", self._next(**more)))
 
-    def watch(self, path, revision, seconds):
+    def watch(self, path, revision, seconds, *, opened=lambda: None):
+        opened()
         while seconds > 0:
             for event in [one for one in self.events if one[0] == path]:
                 self.events.remove(event)

@@ -20,7 +20,8 @@ class Watched:
         self.listed = listed
         self.revisions = []
 
-    def watch(self, path, revision, seconds):
+    def watch(self, path, revision, seconds, *, opened=lambda: None):
+        opened()
         self.revisions.append(revision)
         if not self.batches:
             threading.Event().wait(seconds)
