@@ -13,8 +13,9 @@ description:
   - Splits GPUs into virtual functions, each of which can become a vGPU, or undoes it.
   - With O(state=enabled) the task ends when the virtual functions are there and every one of them says which vGPU
     profiles it can have. GPUs in MIG mode are done without that, as they offer nothing before they have MIG instances.
-  - A GPU that has enabled vGPUs is not switched off unless O(disable_vgpus=true). If a VM refers to any of them,
-    running or not, the task fails in any case and names the VM.
+  - A GPU that has enabled vGPUs is not switched off unless O(disable_vgpus=true). If a VM uses any of them, refers to
+    one, running or not, or asks for a profile of which too few would be left, the task fails in any case and names the
+    VM.
 options:
   gpus:
     description:
@@ -37,6 +38,12 @@ options:
   disable_vgpus:
     description:
       - With O(state=disabled), first disable the vGPUs that no VM refers to.
+    type: bool
+    default: false
+  remove_mig:
+    description:
+      - With O(state=disabled), first remove the MIG instances of the GPUs. Without, a GPU that has any is refused,
+        because Harvester would leave them behind on the card.
     type: bool
     default: false
 extends_documentation_fragment:
@@ -180,7 +187,7 @@ steps:
   elements: dict
   contains:
     action:
-      description: V(share) switches SR-IOV on, V(unshare) off, V(disable) disables a vGPU.
+      description: V(share) switches SR-IOV on, V(unshare) off, V(disable) disables a vGPU, V(unpartition) removes MIG instances.
       type: str
       sample: share
     node:
@@ -207,6 +214,7 @@ steps:
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.cluster import Cluster
+from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.mig_layout import cuts
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.options import connection_spec, waiting_spec
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.records import diff, gpu_records
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.sriov import plan_sriov
@@ -222,6 +230,7 @@ def main() -> None:
             "nodes": {"type": "list", "elements": "str"},
             "state": {"type": "str", "choices": ["enabled", "disabled"], "default": "enabled"},
             "disable_vgpus": {"type": "bool", "default": False},
+            "remove_mig": {"type": "bool", "default": False},
         },
         required_one_of=[("gpus", "nodes")],
         supports_check_mode=True,
@@ -235,6 +244,8 @@ def main() -> None:
             gpus=params["gpus"] or [],
             enabled=params["state"] == "enabled",
             disable_vgpus=params["disable_vgpus"],
+            remove_mig=params["remove_mig"],
+            cuts=cuts(cluster.snapshot),
         )
         applied = cluster.apply(
             plan.steps,
