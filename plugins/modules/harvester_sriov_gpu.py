@@ -169,6 +169,10 @@ gpus:
           description: Whether it has another profile than was asked for.
           type: bool
           sample: false
+        hardware:
+          description: The profile that the device itself reports, if its node hands it out as another one; else null.
+          type: str
+          sample: null
         holders:
           description: VMs that have it or refer to it, with RV(ignore:kind), RV(ignore:namespace), RV(ignore:name),
             RV(ignore:running) and RV(ignore:labels).
@@ -187,7 +191,8 @@ steps:
   elements: dict
   contains:
     action:
-      description: V(share) switches SR-IOV on, V(unshare) off, V(disable) disables a vGPU, V(unpartition) removes MIG instances.
+      description: V(share) switches SR-IOV on, V(unshare) off, V(disable) disables a vGPU, V(unpartition) removes the
+        MIG instances.
       type: str
       sample: share
     node:

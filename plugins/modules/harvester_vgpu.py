@@ -241,6 +241,10 @@ vgpus:
       description: Whether it has another profile than was asked for.
       type: bool
       sample: false
+    hardware:
+      description: The profile that the device itself reports, if its node hands it out as another one; else null.
+      type: str
+      sample: null
     holders:
       description: VMs that have it or refer to it.
       type: list
@@ -281,8 +285,10 @@ plan:
     steps:
       description: >-
         The steps in order. Those on one GPU are done one after the other, those on different GPUs side by side. Each
-        has RV(ignore:action) (V(share), V(partition), V(disable) or V(enable)), RV(ignore:node), RV(ignore:gpu),
-        RV(ignore:slot), RV(ignore:before) and RV(ignore:after). V(partition) cuts a GPU into MIG instances.
+        has RV(ignore:action) (V(share), V(partition), V(disable), V(enable) or V(correct)), RV(ignore:node),
+        RV(ignore:gpu), RV(ignore:slot), RV(ignore:before) and RV(ignore:after). V(partition) cuts a GPU into MIG
+        instances. V(correct) writes the profile that a vGPU has into its specification, which changes nothing about
+        the vGPU.
       type: list
       elements: dict
       sample:

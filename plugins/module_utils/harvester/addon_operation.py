@@ -203,7 +203,7 @@ class AddonOperation:
         return addons.plan(addon, enabled=self._wish.enabled, values=self._wish.values)
 
     def _guard(self, reading: Reading, planned: AddonPlan) -> None:
-        before, after = planned.before, planned.after
+        after = planned.after
         if after.is_driver and after.enabled and not self._has_own_drivers(reading):
             location = str(after.values.get(addons.DRIVER_LOCATION) or "")
             # An upgrade may have put the placeholder back under an addon that is on and looks well.

@@ -281,7 +281,7 @@ class Users:
 
     def _is_reliable(self, vm: Json, instance: Json) -> bool:
         """Whether the annotation tells for certain which devices an instance has."""
-        if not _is_running(instance) or len(nodes_of(instance)) > 1 and not is_migrating(instance):
+        if not _is_running(instance) or (len(nodes_of(instance)) > 1 and not is_migrating(instance)):
             return False
         node = (instance.get("status") or {}).get("nodeName")
         by_type: dict[Key | str, set[str]] = {}

@@ -426,7 +426,6 @@ class _Planning:
                 hint="Disable them first with vgpu.fleet.harvester_vgpu; no VM refers to them.",
             )
 
-
     def _check_unused(self, gpu: Gpu, action: str) -> None:
         """Nothing is cut under a VM that runs, also if it has a device that does not show its type.
 

@@ -405,6 +405,7 @@ def read(api: ApiServer, harvester_version: str | None = None) -> Snapshot:
     # A card that shows no type is told by its PCI id. If it is on and still shows none it may be in MIG mode.
     silent = set(gpus.items) - shown
     mig = mig or any(gpus.items[name]["spec"].get("enabled") for name in silent)
+
     def launcher_pods() -> Pods:
         try:
             return Pods(Listing.of(api.get(r.LAUNCHER_PODS, labelSelector=r.LAUNCHER_SELECTOR)).items)

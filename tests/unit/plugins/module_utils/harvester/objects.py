@@ -112,7 +112,9 @@ def started(machine: Json, **status: Any) -> Json:
     return {**instance(machine["metadata"]["name"], **status), "spec": {"domain": domain}}
 
 
-def launcher(name: str, resource: str, *, on: str = "n1", phase: str = "Running", owner: str = "", count: int = 1) -> Json:
+def launcher(
+    name: str, resource: str, *, on: str = "n1", phase: str = "Running", owner: str = "", count: int = 1
+) -> Json:
     """The pod of an instance, by default of one that is gone."""
     reference = {"kind": "VirtualMachineInstance", "name": name, "uid": owner or f"gone-{name}"}
     return {

@@ -83,7 +83,10 @@ def test_the_note_of_an_earlier_run_frees_nothing_while_a_vm_is_starting(phase):
     trainer = vm("trainer", devices=PLACEHOLDER, note=noted(D5))
     other = vm("other", devices=PLACEHOLDER, note=noted(D5))
     taken = snapshot(
-        **ready(4, 5), vms=[trainer, other], instances=[started(trainer, phase=phase), started(other)], nodes=[node(q4=2)]
+        **ready(4, 5),
+        vms=[trainer, other],
+        instances=[started(trainer, phase=phase), started(other)],
+        nodes=[node(q4=2)],
     )
     assert held(taken) == {D4: ["trainer"], D5: ["other", "trainer"]}
     assert "default/trainer" in str(refusal(disabled, taken, D4))
