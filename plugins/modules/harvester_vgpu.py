@@ -17,7 +17,8 @@ description:
   - vGPUs that a VM refers to, whether it runs or not, are never disabled or given another profile.
   - Harvester accepts another profile for a vGPU that is enabled, ignores it, and applies it at the next reboot. This
     module never sends that. It finds vGPUs that are not what they were asked to be, and repairs them with
-    O(reprofile=true).
+    O(reprofile=true). If a task names such a vGPU with the profile that it has, only its specification is set back,
+    which changes nothing about the vGPU and is done while a VM uses it, too.
 options:
   layout:
     description:

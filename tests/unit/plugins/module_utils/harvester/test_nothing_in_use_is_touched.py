@@ -11,11 +11,14 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from ansible_collections.vgpu.fleet.plugins.module_utils.drift import harvester_drift
 from ansible_collections.vgpu.fleet.plugins.module_utils.errors import FleetError
+from ansible_collections.vgpu.fleet.plugins.module_utils.fleet import Fleet
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester import era, resources as r
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.addon_operation import Machines
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.cluster import Cluster
@@ -29,7 +32,7 @@ from ansible_collections.vgpu.fleet.plugins.module_utils.mig import read_wanted
 from ansible_collections.vgpu.fleet.plugins.module_utils.planner import plan
 from ansible_collections.vgpu.fleet.plugins.module_utils.planning.demand import Demand, Policy
 from ansible_collections.vgpu.fleet.plugins.module_utils.planning.steps import Step
-from hypothesis import HealthCheck, event, given, settings, strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 
 from tests.unit.plugins.module_utils.harvester.objects import launcher, snapshot
 from tests.unit.plugins.module_utils.harvester.test_mig import configuration
@@ -148,6 +151,11 @@ def _guest(draw: st.DrawFn, name: str, types: dict[str, str], free: set[str], do
         truth = draw(st.lists(st.sampled_from(here), min_size=1, max_size=2, unique=True))
         free -= set(truth)
     devices = st.sampled_from(sorted(device(node, function) for node in NODES for function in FUNCTIONS))
+    noted = st.lists(devices, max_size=2, unique=True)
+    alike = sorted(one for one in types if truth and one.startswith(node) and types[one] == types[truth[0]])
+    if alike:
+        # What it had before is often of the same type, on the same node.
+        noted |= st.lists(st.sampled_from(alike), min_size=1, max_size=len(truth), unique=True)
     note = "missing" if version < "1.4" else draw(st.sampled_from(NOTES))
     if state != "running" and note == "true" and state != "migrating":
         note = "earlier"
@@ -160,7 +168,7 @@ def _guest(draw: st.DrawFn, name: str, types: dict[str, str], free: set[str], do
         knows_node=draw(st.booleans()),
         edit=draw(st.sampled_from(("", "", "emptied", "another", "more"))),
         note=note,
-        noted=draw(st.lists(devices, max_size=2, unique=True)),
+        noted=draw(noted),
         names=draw(st.lists(devices | st.sampled_from(("vgpu-0", "provisioned", "")), min_size=2, max_size=2)),
         alone=state != "stopped" and draw(st.integers(0, 5)) == 0,
         broken=draw(st.sampled_from(BROKEN)),
@@ -332,48 +340,75 @@ def shown(world: World, *, vms: bool = True) -> Snapshot:
     )
 
 
-def safe(taken: Snapshot) -> Any:
-    return Cluster(None, taken).safe_fleet  # type: ignore[arg-type]
+@dataclass(frozen=True)
+class Seen:
+    """What a module reads, and the fleet that it plans with."""
+
+    taken: Snapshot
+
+    @cached_property
+    def fleet(self) -> Fleet:
+        return Cluster(None, self.taken).safe_fleet  # type: ignore[arg-type]
 
 
 # What modules are asked for
 
 
+Steps = tuple[Step, ...]
+Task = Callable[[Seen], Steps]
 names = st.sampled_from([device(node, function) for node in NODES for function in FUNCTIONS])
 chosen_gpus = st.sampled_from([("*",), ("n1-*",), ("n2-000008000",)])
 
 
+def switching_off(*gpus: str) -> Task:
+    options = {"nodes": [], "gpus": gpus, "enabled": False, "disable_vgpus": True, "remove_mig": True}
+    return lambda seen: plan_sriov(seen.fleet, **options, cuts=cuts(seen.taken)).steps
+
+
+def changing(policy: Policy, *wishes: Wish) -> Task:
+    return lambda seen: plan_devices(seen.fleet, wishes, policy).steps
+
+
+def counting(policy: Policy, demand: Demand) -> Task:
+    return lambda seen: plan(seen.fleet, [demand], policy).steps
+
+
+def cutting(**options: Any) -> Task:
+    return lambda seen: plan_mig(seen.fleet, seen.taken, MigRequest(**options, relayout=True)).steps
+
+
+def everything(world: World) -> Iterator[Task]:
+    """All that could be taken away, piece by piece."""
+    for node in NODES:
+        yield switching_off(f"{node}-*")
+    for name in world.types:
+        yield changing(Policy(), Wish(name, None, enabled=False))
+    for type_name in sorted(set(world.types.values())):
+        yield counting(Policy(exclusive=True), Demand(type_name, 0))
+    if world.mig:
+        yield cutting(enabled=False, gpus=("n1-*",))
+
+
 @st.composite
-def tasks(draw: st.DrawFn, mig: bool) -> Any:
-    """A function from what was read to steps."""
-    every = MIG if mig else TIME_SLICED
-    types = st.sampled_from(every)
+def tasks(draw: st.DrawFn, mig: bool) -> Task:
+    types = st.sampled_from(MIG if mig else TIME_SLICED)
     policy = Policy(
         exclusive=draw(st.booleans()), reprofile=draw(st.booleans()), enable_sriov=True, enable_mig=draw(st.booleans())
     )
-    kind = draw(st.sampled_from(("sriov", "devices", "count", "mig")))
+    kind = draw(st.sampled_from(("devices", "count", "mig") if mig else ("devices", "count")))
     gpus = draw(chosen_gpus)
-    if kind == "sriov":
-        return lambda taken: (
-            plan_sriov(
-                safe(taken), nodes=[], gpus=gpus, enabled=False, disable_vgpus=True, remove_mig=True, cuts=cuts(taken)
-            ).steps
-        )
     if kind == "devices":
         chosen = draw(st.lists(names, min_size=1, max_size=3, unique=True))
         wishes = [
             Wish(name, None, enabled=False) if draw(st.booleans()) else Wish(name, draw(types)) for name in chosen
         ]
-        return lambda taken: plan_devices(safe(taken), wishes, policy).steps
+        return changing(policy, *wishes)
     if kind == "count":
-        demand = Demand(draw(types), draw(st.integers(0, 5)), draw(st.sampled_from(("fleet", "gpu"))), gpus=gpus)
-        return lambda taken: plan(safe(taken), [demand], policy).steps
-    instances = ((read_wanted("1g.5gb"), draw(st.integers(1, 7))),)
-    enabled, sliced = draw(st.booleans()), draw(st.booleans())
-    request = MigRequest(
-        instances if enabled and not sliced else (), enabled=enabled, time_sliced=sliced, relayout=True, gpus=gpus
-    )
-    return lambda taken: plan_mig(safe(taken), taken, request).steps
+        per = draw(st.sampled_from(("fleet", "gpu")))
+        return counting(policy, Demand(draw(types), draw(st.integers(0, 5)), per, gpus=gpus))
+    sliced = draw(st.booleans())
+    instances = () if sliced else ((read_wanted("1g.5gb"), draw(st.integers(1, 7))),)
+    return cutting(instances=instances, time_sliced=sliced, gpus=gpus)
 
 
 def touched(world: World, steps: tuple[Step, ...]) -> set[str]:
@@ -406,24 +441,23 @@ def _wanted(world: World, guest: Guest) -> list[Json]:
 def test_no_plan_touches_a_device_that_a_guest_has_and_every_refusal_names_a_vm(
     data: st.DataObject, world: World
 ) -> None:
-    taken = shown(world)
-    task = data.draw(tasks(world.mig))
-    try:
-        steps = task(taken)
-    except FleetError as error:
-        event("refused")
-        _check_that_it_names_a_vm(world, task, error)
-        return
-    event("planned" if steps else "nothing to do")
-    assert not touched(world, steps), f"{steps} touch {world.truth}"
-    gone = {step.slot for step in steps if step.action == "disable"}
-    assert not gone & referred_to(world), f"{steps} take away what a stopped VM names"
-    _check_that_stopped_vms_find_theirs(world, steps)
+    seen, without_vms = Seen(shown(world)), Seen(shown(world, vms=False))
+    kept = referred_to(world)
+    for task in (*everything(world), data.draw(tasks(world.mig))):
+        try:
+            steps = task(seen)
+        except FleetError as error:
+            _check_that_it_names_a_vm(world, task, without_vms, error)
+            continue
+        assert not touched(world, steps), f"{steps} touch {world.truth}"
+        gone = {step.slot for step in steps if step.action == "disable"}
+        assert not gone & kept, f"{steps} take away what a stopped VM names"
+        _check_that_stopped_vms_find_theirs(world, steps)
 
 
-def _check_that_it_names_a_vm(world: World, task: Any, error: FleetError) -> None:
+def _check_that_it_names_a_vm(world: World, task: Task, without_vms: Seen, error: FleetError) -> None:
     try:
-        task(shown(world, vms=False))
+        task(without_vms)
     except FleetError:
         # It is refused for another reason as well.
         return
@@ -450,6 +484,7 @@ def _check_that_stopped_vms_find_theirs(world: World, steps: tuple[Step, ...]) -
 @given(world=worlds(), data=st.data())
 def test_reprofile_drift_and_addons_leave_guests_alone(world: World, data: st.DataObject) -> None:
     taken = shown(world)
+    fleet = Seen(taken).fleet
     found = {**taken.fleet.as_dict(), "findings": [one.as_dict() for one in findings(taken, taken.fleet)]}
     by_name = {guest.name: guest for guest in world.guests}
     # Reprofile changes a GPU only if every VM on it may be stopped.
@@ -458,26 +493,17 @@ def test_reprofile_drift_and_addons_leave_guests_alone(world: World, data: st.Da
     layout = [{"profile": data.draw(st.sampled_from(every)), "count": data.draw(st.integers(1, 4))}]
     gpus = [f"{node}-000008000" for node in NODES]
     made = reprofile_plan(found, gpus, layout, [{"name": name, "namespace": "default"} for name in allowed])
+    stopped: set[str] = set()
     for change in made["work"]:
-        stopped = {vm["name"] for vm in change["vms"]}
-        on_it = {
-            name
-            for one, name in world.truth.items()
-            if any(gpu.startswith(one.split("-")[0]) for gpu in change["gpus"])
-        }
-        if on_it - stopped:
-            # Then it goes without touching what these have.
-            steps = (
-                plan(
-                    safe(taken),
-                    [Demand(layout[0]["profile"], layout[0]["count"], "gpu", gpus=tuple(change["gpus"]))],
-                    Policy(exclusive=True, reprofile=True, enable_sriov=True),
-                ).steps
-                if not stopped
-                else ()
-            )
-            assert not touched(world, steps)
+        stopped |= {vm["name"] for vm in change["vms"]}
         assert stopped <= set(allowed)
+        here = {name for one, name in world.truth.items() if f"{one.partition('-')[0]}-000008000" in change["gpus"]}
+        if not stopped and here:
+            # Then it goes without touching what these have.
+            profile, count = layout[0]["profile"], layout[0]["count"]
+            policy = Policy(exclusive=True, reprofile=True, enable_sriov=True)
+            demand = Demand(profile, count, "gpu", gpus=tuple(change["gpus"]))
+            assert not touched(world, plan(fleet, [demand], policy).steps)
     # Drift repairs devices only if that is harmless.
     drift = harvester_drift(
         found, driver={"diff": {"before": {"enabled": True}, "after": {"enabled": False}}}, unused=False
@@ -485,7 +511,7 @@ def test_reprofile_drift_and_addons_leave_guests_alone(world: World, data: st.Da
     wishes = [Wish(one["wanted"]["name"], one["wanted"]["profile"]) for one in drift if one["repair"] == "device"]
     for wish in wishes:
         try:
-            steps = plan_devices(safe(taken), [wish], Policy(reprofile=True)).steps
+            steps = plan_devices(fleet, [wish], Policy(reprofile=True)).steps
         except FleetError:
             continue
         assert not touched(world, steps)
