@@ -110,17 +110,12 @@ class Availability:
             for holder in slot.holders:
                 if slot.profile:
                     add(holder, gpu.node, slot.profile, 1)
-        for claim in self.fleet.ordered_claims:
+        for claim in self.fleet.counted_claims:
             add(claim.holder, claim.node, claim.profile, claim.count)
         return {
             path: Holding(holders[path], sum(amounts[path].values(), Counter()), amounts[path])
             for path in sorted(holders)
         }
-
-    @cached_property
-    def _bound(self) -> frozenset[str]:
-        """VMs that are known to have certain devices."""
-        return frozenset(holder.path for _gpu, slot in self.fleet.slots() for holder in slot.holders)
 
     @cached_property
     def floating(self) -> dict[str, Mapping[str, int]]:
@@ -184,11 +179,9 @@ class Availability:
                     in_use[slot.profile] += 1
                 elif holders:
                     claimed[slot.profile] += 1
-        for claim in self.fleet.claims:
+        for claim in self.fleet.counted_claims:
             if claim.node == node.name and claim.holder.path not in self.released:
-                # A VM of which it is known what it has will take more, but only when it restarts.
-                now = claim.holder.running and claim.holder.path not in self._bound
-                (in_use if now else claimed)[claim.profile] += claim.count
+                (in_use if claim.in_use else claimed)[claim.profile] += claim.count
         advertised = configured if node.advertised is None else _vgpus_only(node.advertised)
         creatable = _creatable(node, sriov=self.sriov)
         profiles = {name for name in advertised if advertised[name] or configured[name]}

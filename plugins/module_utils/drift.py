@@ -95,6 +95,10 @@ def _devices(findings: Iterable[Mapping[str, Any]], fleet: Fleet, planned: set[s
         elif kind == "type_differs" and device in planned:
             # What was declared counts for more than what somebody has written into the device.
             yield _finding(kind, device, text, "layout")
+        elif kind == "type_differs" and places[device][1].in_use and places[device][1].correctable:
+            gpu, slot = places[device]
+            said = f"{text} Its spec is set back to {slot.profile}, which changes nothing for the VM that uses it."
+            yield _finding(kind, device, said, "device", gpu=gpu.name, wanted={"name": device, "profile": slot.profile})
         elif kind == "type_differs" and not places[device][1].holders:
             gpu, slot = places[device]
             yield _finding(kind, device, text, "device", gpu=gpu.name, wanted={"name": device, "profile": slot.wanted})
@@ -126,7 +130,7 @@ def _change(step: Mapping[str, Any]) -> str:
 def _unused(fleet: Fleet) -> Iterator[Json]:
     """vGPUs that no VM has or asks for; VMs that ask for a profile count, whatever device they will get."""
     idle = Counter(slot.profile for _gpu, slot in fleet.slots() if slot.profile and not slot.holders)
-    for claim in fleet.claims:
+    for claim in fleet.counted_claims:
         idle[claim.profile] -= claim.count
     for profile, count in sorted(idle.items()):
         if count > 0:

@@ -52,15 +52,29 @@ class Holder:
 
 @dataclass(frozen=True)
 class Claim:
-    """vGPUs that a VM has or wants without anyone knowing which slots they are, or will be."""
+    """vGPUs that a VM has or wants without anyone knowing which slots they are, or will be.
+
+    A running VM has them, unless they are `pending`: it was edited, and takes them when it is started again.
+    """
 
     profile: str
     count: int
     holder: Holder
     node: str | None = None
+    pending: bool = False
+
+    @property
+    def in_use(self) -> bool:
+        return self.holder.running and not self.pending
 
     def as_dict(self) -> dict[str, Any]:
-        return {"profile": self.profile, "count": self.count, "node": self.node, "holder": self.holder.as_dict()}
+        return {
+            "profile": self.profile,
+            "count": self.count,
+            "node": self.node,
+            "pending": self.pending,
+            "holder": self.holder.as_dict(),
+        }
 
     @classmethod
     def from_dict(cls, record: Mapping[str, Any]) -> Claim:
@@ -73,7 +87,8 @@ class Slot:
 
     `profile` is what the hardware has, `wanted` what was asked for; they differ while a request is under way, and for
     good where a platform took a request that it did not carry out. `offered` lists the types that an empty slot can
-    become, and is None where the platform does not say.
+    become, and is None where the platform does not say. `hardware` is the type that the device itself reports, where
+    its node hands it out as another.
     """
 
     name: str
@@ -83,6 +98,7 @@ class Slot:
     allocatable: bool = False
     holders: tuple[Holder, ...] = ()
     offered: tuple[str, ...] | None = None
+    hardware: str | None = None
 
     @property
     def state(self) -> str:
@@ -98,6 +114,11 @@ class Slot:
     def drifted(self) -> bool:
         """Has one type and is asked to be another, which only takes effect at a reboot or a re-enable."""
         return bool(self.profile and self.wanted and self.profile != self.wanted)
+
+    @property
+    def correctable(self) -> bool:
+        """Drifted in its spec only: writing what it is into the spec changes nothing, also while a VM uses it."""
+        return self.drifted and self.hardware is None
 
     @property
     def in_use(self) -> bool:
@@ -116,6 +137,7 @@ class Slot:
             "wanted": self.wanted,
             "state": self.state,
             "drifted": self.drifted,
+            "hardware": self.hardware,
             "holders": [holder.as_dict() for holder in sorted(self.holders, key=lambda one: (one.namespace, one.name))],
             "offered": None if self.offered is None else sorted(self.offered),
         }
@@ -131,6 +153,7 @@ class Slot:
             allocatable=record["state"] == "allocatable",
             holders=tuple(map(Holder.from_dict, record["holders"])),
             offered=None if offered is None else tuple(offered),
+            hardware=record.get("hardware"),
         )
 
 
@@ -240,6 +263,27 @@ class Fleet:
     @cached_property
     def ordered_claims(self) -> tuple[Claim, ...]:
         return tuple(sorted(self.claims, key=lambda claim: (claim.holder.path, claim.profile, claim.node or "")))
+
+    @cached_property
+    def counted_claims(self) -> tuple[Claim, ...]:
+        """The claims less what their VMs are known to have: a VM that is starting is tied to slots by name as well.
+
+        For counting only. Which of the slots it really has is not known, so none of them may be taken away.
+        """
+        if not any(claim.in_use for claim in self.claims):
+            return self.ordered_claims
+        has: dict[str, dict[tuple[str, str], int]] = {}
+        for gpu, slot in self.slots():
+            for holder in slot.holders if slot.profile else ():
+                mine = has.setdefault(holder.path, {})
+                mine[gpu.node, slot.profile or ""] = mine.get((gpu.node, slot.profile or ""), 0) + 1
+        left: list[Claim] = []
+        for claim in self.ordered_claims:
+            mine = has.get(claim.holder.path, {}) if claim.in_use else {}
+            known = sum(n for (node, name), n in mine.items() if name == claim.profile and claim.node in (None, node))
+            if claim.count > known:
+                left.append(replace(claim, count=claim.count - known))
+        return tuple(left)
 
     @cached_property
     def node_by_name(self) -> Mapping[str, Node]:

@@ -33,8 +33,8 @@ options:
   state:
     description:
       - Whether the addon is on.
-      - An addon that VMs need is not disabled. The refusal names the VMs. Harvester's own annotations that skip this
-        check are respected.
+      - An addon that VMs need is not disabled, unless O(disrupt=true). The refusal names the VMs. Harvester's own
+        annotations that skip this check are respected.
     type: str
     choices: [enabled, disabled]
     default: enabled
@@ -54,6 +54,16 @@ options:
         that is replaced, unless each node has a location of its own by annotation. One that is on and has it, as
         after an upgrade, fails as well.
     type: str
+  disrupt:
+    description:
+      - Any change to V(nvidia-driver-toolkit) while it is on makes Harvester replace the driver's pods on all nodes,
+        and they install the driver anew. While VMs run with vGPUs this is refused, also in check mode, and the
+        refusal names them. The same holds for disabling it, or V(pcidevices-controller), while VMs have vGPUs or
+        passed-through devices.
+      - With V(true) the addon is changed in spite of them. From 1.8 on Harvester itself refuses to disable an addon
+        that it sees VMs use, and that refusal stands.
+    type: bool
+    default: false
   wait:
     description:
       - Whether to wait until the addon is what it should be.
@@ -157,6 +167,7 @@ def main() -> None:
             "state": {"type": "str", "choices": ["enabled", "disabled"], "default": "enabled"},
             "values": {"type": "dict"},
             "driver_location": {"type": "str"},
+            "disrupt": {"type": "bool", "default": False},
             "wait": {"type": "bool", "default": True},
             "wait_timeout": {"type": "int", "default": 600},
         },
@@ -169,6 +180,7 @@ def main() -> None:
             params["namespace"],
             params["state"] == "enabled",
             addons.wanted_values(params["name"], params["values"], params["driver_location"]),
+            disrupt=params["disrupt"],
         )
         api = ApiServer(access.from_options(params))
         operation = AddonOperation(api, wish, wait=params["wait"], seconds=params["wait_timeout"])

@@ -140,6 +140,10 @@ vgpus:
       description: Whether it has another profile than was asked for.
       type: bool
       sample: false
+    hardware:
+      description: The profile that the device itself reports, if its node hands it out as another one; else null.
+      type: str
+      sample: null
     holders:
       description: VMs that have it or refer to it.
       type: list
@@ -190,6 +194,10 @@ claims:
       description: The node of the VM, if it runs.
       type: str
       sample: gpu-a
+    pending:
+      description: Whether the VM runs without them, and takes them when it is started again, since it was edited.
+      type: bool
+      sample: false
     holder:
       description: The VM.
       type: dict

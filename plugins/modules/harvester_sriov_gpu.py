@@ -13,8 +13,9 @@ description:
   - Splits GPUs into virtual functions, each of which can become a vGPU, or undoes it.
   - With O(state=enabled) the task ends when the virtual functions are there and every one of them says which vGPU
     profiles it can have. GPUs in MIG mode are done without that, as they offer nothing before they have MIG instances.
-  - A GPU that has enabled vGPUs is not switched off unless O(disable_vgpus=true). If a VM refers to any of them,
-    running or not, the task fails in any case and names the VM.
+  - A GPU that has enabled vGPUs is not switched off unless O(disable_vgpus=true). If a VM uses any of them, refers to
+    one, running or not, or asks for a profile of which too few would be left, the task fails in any case and names the
+    VM.
   - If a GPU is still changing, such as right after somebody disabled vGPUs, the module waits within O(wait_timeout)
     until it has settled, and plans then. In check mode it does not wait, and says that the answer is not final.
   - If somebody else changes one of the devices while the task works on it, the task stops at once with the error code
@@ -41,6 +42,12 @@ options:
   disable_vgpus:
     description:
       - With O(state=disabled), first disable the vGPUs that no VM refers to.
+    type: bool
+    default: false
+  remove_mig:
+    description:
+      - With O(state=disabled), first remove the MIG instances of the GPUs. Without, a GPU that has any is refused,
+        because Harvester would leave them behind on the card.
     type: bool
     default: false
 extends_documentation_fragment:
@@ -166,6 +173,10 @@ gpus:
           description: Whether it has another profile than was asked for.
           type: bool
           sample: false
+        hardware:
+          description: The profile that the device itself reports, if its node hands it out as another one; else null.
+          type: str
+          sample: null
         holders:
           description: VMs that have it or refer to it, with RV(ignore:kind), RV(ignore:namespace), RV(ignore:name),
             RV(ignore:running) and RV(ignore:labels).
@@ -184,7 +195,8 @@ steps:
   elements: dict
   contains:
     action:
-      description: V(share) switches SR-IOV on, V(unshare) off, V(disable) disables a vGPU.
+      description: V(share) switches SR-IOV on, V(unshare) off, V(disable) disables a vGPU, V(unpartition) removes the
+        MIG instances.
       type: str
       sample: share
     node:
@@ -238,6 +250,7 @@ unsettled:
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.cluster import Cluster
+from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.mig_layout import cuts
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.options import connection_spec, waiting_spec
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.records import diff, gpu_records
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.sriov import plan_sriov
@@ -254,6 +267,7 @@ def main() -> None:
             "nodes": {"type": "list", "elements": "str"},
             "state": {"type": "str", "choices": ["enabled", "disabled"], "default": "enabled"},
             "disable_vgpus": {"type": "bool", "default": False},
+            "remove_mig": {"type": "bool", "default": False},
         },
         required_one_of=[("gpus", "nodes")],
         supports_check_mode=True,
@@ -267,6 +281,8 @@ def main() -> None:
                 gpus=params["gpus"],
                 enabled=params["state"] == "enabled",
                 disable_vgpus=params["disable_vgpus"],
+                remove_mig=params["remove_mig"],
+                cuts=cuts(cluster.snapshot),
             ),
             concerned=lambda cluster: selected(cluster.snapshot.fleet, params["nodes"], params["gpus"]),
             touched=lambda plan: {step.gpu for step in plan.steps},

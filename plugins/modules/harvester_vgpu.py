@@ -20,7 +20,8 @@ description:
   - vGPUs that a VM refers to, whether it runs or not, are never disabled or given another profile.
   - Harvester accepts another profile for a vGPU that is enabled, ignores it, and applies it at the next reboot. This
     module never sends that. It finds vGPUs that are not what they were asked to be, and repairs them with
-    O(reprofile=true).
+    O(reprofile=true). If a task names such a vGPU with the profile that it has, only its specification is set back,
+    which changes nothing about the vGPU and is done while a VM uses it, too.
   - If a GPU is still changing, such as right after somebody disabled vGPUs, the module waits within O(wait_timeout)
     until it has settled, and plans then. In check mode it does not wait, and says that the answer is not final.
   - If somebody else changes one of the devices while the task works on it, the task stops at once with the error code
@@ -249,6 +250,10 @@ vgpus:
       description: Whether it has another profile than was asked for.
       type: bool
       sample: false
+    hardware:
+      description: The profile that the device itself reports, if its node hands it out as another one; else null.
+      type: str
+      sample: null
     holders:
       description: VMs that have it or refer to it.
       type: list
@@ -289,8 +294,10 @@ plan:
     steps:
       description: >-
         The steps in order. Those on one GPU are done one after the other, those on different GPUs side by side. Each
-        has RV(ignore:action) (V(share), V(partition), V(disable) or V(enable)), RV(ignore:node), RV(ignore:gpu),
-        RV(ignore:slot), RV(ignore:before) and RV(ignore:after). V(partition) cuts a GPU into MIG instances.
+        has RV(ignore:action) (V(share), V(partition), V(disable), V(enable) or V(correct)), RV(ignore:node),
+        RV(ignore:gpu), RV(ignore:slot), RV(ignore:before) and RV(ignore:after). V(partition) cuts a GPU into MIG
+        instances. V(correct) writes the profile that a vGPU has into its specification, which changes nothing about
+        the vGPU.
       type: list
       elements: dict
       sample:

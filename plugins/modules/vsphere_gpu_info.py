@@ -216,6 +216,10 @@ vgpus:
       description: Always V(false).
       type: bool
       sample: false
+    hardware:
+      description: Always null.
+      type: str
+      sample: null
     holders:
       description: The VM that has it. Its labels have its id, host and cluster.
       type: list

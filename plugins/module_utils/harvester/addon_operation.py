@@ -21,9 +21,16 @@ from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.api import (
     Json,
     NotFound,
 )
+from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.in_use import (
+    Device,
+    Users,
+    is_live,
+    requested,
+    started_with,
+)
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.observation import Observation
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.snapshot import Listing, allocation, requested
-from ansible_collections.vgpu.fleet.plugins.module_utils.profile import parse_or_none
+from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.snapshot import Listing
+from ansible_collections.vgpu.fleet.plugins.module_utils.known import KnownProfiles
 
 IN_PROGRESS = "existing operation is in progress"
 CANNOT_DISABLE = "addon cannot be disabled as"
@@ -59,6 +66,8 @@ class Wish:
     namespace: str
     enabled: bool
     values: Mapping[str, Any]
+    # Whether the driver may be replaced or removed under VMs that use it.
+    disrupt: bool = False
 
 
 @dataclass
@@ -76,8 +85,6 @@ class Reading:
     daemon_sets: Listing
     nodes: Listing
     gpus: Listing
-    vms: Listing
-    vgpus: Listing
 
     def addon(self, wish: Wish) -> Addon:
         item = self.addons.items.get(f"{wish.namespace}/{wish.name}")
@@ -106,17 +113,31 @@ class Reading:
                 found.append(name)
         return sorted(found)
 
-    def users(self, addon: str) -> list[str]:
-        """VMs that need what the addon provides, running or not."""
-        return sorted(key for key, vm in self.vms.items.items() if self._needs(vm, addon))
 
-    def _needs(self, vm: Json, addon: str) -> bool:
-        wanted = requested(vm)
-        if addon == r.PCIDEVICES_ADDON:
-            return bool(wanted)
-        noted = {device for devices in allocation(vm).values() for device in devices}
-        names = noted | {name for name, _resource in wanted}
-        return not names.isdisjoint(self.vgpus.items) or any(parse_or_none(resource) for _name, resource in wanted)
+@dataclass(frozen=True)
+class Machines:
+    """The lists that tell which VMs need an addon. Read only if the addon is to be changed under them."""
+
+    vms: Listing
+    instances: Listing
+    vgpus: Listing
+
+    def with_vgpus(self, *, running: bool | None = None) -> list[str]:
+        types: dict[str, frozenset[str]] = {}
+        for name, vgpu in self.vgpus.items.items():
+            type_name = (vgpu.get("status") or {}).get("configureVGPUTypeName")
+            types[name] = frozenset([type_name] if type_name else [])
+        devices = {
+            name: Device(vgpu["spec"].get("nodeName", ""), types[name]) for name, vgpu in self.vgpus.items.items()
+        }
+        known = KnownProfiles(sorted(frozenset().union(*types.values())))
+        return Users(self.vms.items, self.instances.items, devices, known).using(running=running)
+
+    def with_devices(self) -> list[str]:
+        """VMs with vGPUs or devices that are passed through."""
+        asking = {key for key, vm in self.vms.items.items() if requested(vm)}
+        asking |= {key for key, one in self.instances.items.items() if is_live(one) and started_with(one)}
+        return sorted(asking)
 
 
 class AddonOperation:
@@ -129,6 +150,8 @@ class AddonOperation:
         self._daemon_sets_path = f"/apis/apps/v1/namespaces/{wish.namespace}/daemonsets"
         self._path = f"{self._addons_path}/{wish.name}"
         self._key = f"{wish.namespace}/{wish.name}"
+        # The change that was last compared with the VMs that need the addon.
+        self._checked: tuple[bool, Json] | None = None
 
     def run(self, *, check_mode: bool) -> Outcome:
         reading = self._read()
@@ -159,8 +182,6 @@ class AddonOperation:
             "daemon_sets": self._daemon_sets_path if ours else None,
             "nodes": r.NODES if self._wish.name == r.DRIVER_ADDON else None,
             "gpus": r.GPUS if self._wish.name == r.DRIVER_ADDON else None,
-            "vms": r.VMS if ours and not self._wish.enabled else None,
-            "vgpus": r.VGPUS if ours and not self._wish.enabled else None,
         }
         return Reading(
             **dict(zip(paths, self._api.together([self._lister(path) for path in paths.values()]), strict=True))
@@ -182,17 +203,39 @@ class AddonOperation:
         return addons.plan(addon, enabled=self._wish.enabled, values=self._wish.values)
 
     def _guard(self, reading: Reading, planned: AddonPlan) -> None:
-        before, after = planned.before, planned.after
+        after = planned.after
         if after.is_driver and after.enabled and not self._has_own_drivers(reading):
             location = str(after.values.get(addons.DRIVER_LOCATION) or "")
             # An upgrade may have put the placeholder back under an addon that is on and looks well.
             if planned.changed or addons.PLACEHOLDER in location:
                 addons.check_location(location)
-        skipped = before.annotations.get(SKIP_CHECK.get(before.name, "")) == "true"
-        if before.enabled and not after.enabled and before.name in SKIP_CHECK and not skipped:
-            users = reading.users(before.name)
-            if users:
-                raise _in_use(before.name, listing(users))
+        self._check_users(planned)
+
+    def _check_users(self, planned: AddonPlan) -> None:
+        """Refuse to take the driver, or what hands out devices, away from VMs.
+
+        Harvester itself looks only at an addon that is to be disabled, only from 1.8 on, and does not see VMs whose
+        vGPUs are not called by the names of devices.
+        """
+        before, after = planned.before, planned.after
+        self._checked = (before.enabled, planned.patch["spec"])
+        disables = not after.enabled
+        if before.name not in SKIP_CHECK or not before.enabled or not planned.changed or self._wish.disrupt:
+            return
+        if disables and before.annotations.get(SKIP_CHECK[before.name]) == "true":
+            return
+        if not disables and not before.is_driver:
+            return
+        machines = self._machines()
+        if not before.is_driver:
+            users = machines.with_devices()
+        else:
+            users = machines.with_vgpus(running=None if disables else True)
+        if users:
+            raise _in_use(before.name, listing(users), disables=disables)
+
+    def _machines(self) -> Machines:
+        return Machines(*self._api.together([self._lister(path) for path in (r.VMS, r.INSTANCES, r.VGPUS)]))
 
     @staticmethod
     def _has_own_drivers(reading: Reading) -> bool:
@@ -230,6 +273,8 @@ class AddonOperation:
             planned = self._plan(self._seen(seen))
             if not planned.changed:
                 break
+            if (planned.before.enabled, planned.patch["spec"]) != self._checked:
+                self._check_users(planned)
             try:
                 written = self._api.patch(self._path, planned.patch)
                 seen.put(self._addons_path, written)
@@ -359,7 +404,13 @@ def _pod_trouble(pod: Json) -> str:
     return "the pod is not ready, so the driver is still being built or has failed to"
 
 
-def _in_use(addon: str, users: str) -> AddonInUse:
+def _in_use(addon: str, users: str, *, disables: bool = True) -> AddonInUse:
+    if not disables:
+        return AddonInUse(
+            f"Addon {addon} cannot be changed: its pods would be replaced, and install the driver anew under VMs that"
+            f" run with vGPUs: {users}.",
+            hint="Stop these VMs first, or set disrupt: true to change it under them.",
+        )
     what = "vGPUs" if addon == r.DRIVER_ADDON else "passed-through devices or vGPUs"
     return AddonInUse(
         f"Addon {addon} cannot be disabled: these VMs have {what}: {users}.",

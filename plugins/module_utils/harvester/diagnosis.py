@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterable
 from ansible_collections.vgpu.fleet.plugins.module_utils.errors import FleetError, listing
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester import resources as r
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.api import ApiServer, Json
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.snapshot import Listing, broken_notes, parent_of
+from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.in_use import broken_notes
+from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.snapshot import Listing, parent_of
 
 PLACEHOLDER = "HTTPENDPOINT"
 DRIVER_POD = ("app", "nvidia-driver-daemonset")
@@ -79,9 +80,9 @@ class Diagnosis:
                 yield f"The placeholder {PLACEHOLDER} is still in the driverLocation of the addon {name}"
 
     def _notes(self) -> Iterable[str]:
-        for vm in broken_notes(self.vms):
+        for vm in broken_notes(self.vms.items):
             yield (
-                f"The annotation {r.ALLOCATION_NOTE} of VM {vm} is not JSON,"
+                f"The annotation {r.ALLOCATION_NOTE} of VM {vm} cannot be read,"
                 " which takes the pcidevices controllers of all nodes down"
             )
 

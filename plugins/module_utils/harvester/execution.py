@@ -52,7 +52,14 @@ from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.snapshot impo
 )
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.sriov import UNSHARE
 from ansible_collections.vgpu.fleet.plugins.module_utils.mig import read_wanted
-from ansible_collections.vgpu.fleet.plugins.module_utils.planning.steps import DISABLE, ENABLE, PARTITION, SHARE, Step
+from ansible_collections.vgpu.fleet.plugins.module_utils.planning.steps import (
+    CORRECT,
+    DISABLE,
+    ENABLE,
+    PARTITION,
+    SHARE,
+    Step,
+)
 
 # More GPUs than this are never under way at once: each is a thread that mostly waits.
 SIDE_BY_SIDE = 256
@@ -123,6 +130,8 @@ def requests_of(step: Step, seen: Seen) -> tuple[str, str, Json]:
         return r.MIG_CONFIGURATIONS, step.gpu, enabling(seen.get(r.MIG_CONFIGURATIONS, step.gpu) or {}, wanted)
     if step.action == UNPARTITION:
         return r.MIG_CONFIGURATIONS, step.gpu, DISABLING
+    if step.action == CORRECT:
+        return r.VGPUS, step.slot or "", {"spec": {"vGPUTypeName": step.after}}
     if step.action == ENABLE:
         # Both in one request: the type is checked against what the device offers when it becomes enabled.
         return r.VGPUS, step.slot or "", {"spec": {"enabled": True, "vGPUTypeName": step.after}}
@@ -183,6 +192,11 @@ def _independent(snapshot: Snapshot, chain: list[Step]) -> Iterable[Step]:
             offered = ((vgpu or {}).get("status") or {}).get("availableTypes") or {}
             if not changed and vgpu is not None and step.after in offered and not vgpu["spec"].get("enabled"):
                 yield step
+        elif step.action == UNPARTITION:
+            # Refused as long as vGPUs are enabled, which steps before it disable.
+            if not changed:
+                yield step
+            changed = True
         else:
             yield step
             changed = True
@@ -235,7 +249,7 @@ class Execution:
         listings = {r.VGPUS: snapshot.vgpus, r.NODES: snapshot.nodes}
         if snapshot.era.vendor_vfio:
             listings[r.CLAIMS] = snapshot.claims
-        of_gpus = any(step.action not in (ENABLE, DISABLE) for step in steps)
+        of_gpus = any(step.action not in (ENABLE, DISABLE, CORRECT) for step in steps)
         of_gpus = of_gpus or any(isinstance(goal, ABOUT_GPUS) for goal in goals)
         if steps or of_gpus:
             # Also where only vGPUs are changed: somebody may switch their GPU off meanwhile.
@@ -411,7 +425,7 @@ class _Turns:
             self._need(self._cleared)
             self._execution.send(step, self._seen)
             self._state = [MigGone(step.gpu, step.node)]
-        elif step.action == MODE:
+        elif step.action in (MODE, CORRECT):
             self._execution.send(step, self._seen)
         elif step.action == DISABLE and step.slot:
             self._settle(step)

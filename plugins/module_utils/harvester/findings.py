@@ -11,11 +11,12 @@ from dataclasses import dataclass
 
 from ansible_collections.vgpu.fleet.plugins.module_utils.fleet import Fleet, Gpu, Slot
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester import resources as r
+from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.in_use import broken_notes
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.mig_configuration import (
     OUT_OF_SYNC,
     read_configuration,
 )
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.snapshot import Snapshot, broken_notes
+from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.snapshot import Snapshot
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.vm_findings import vm_findings
 from ansible_collections.vgpu.fleet.plugins.module_utils.mig import described
 
@@ -36,9 +37,9 @@ def findings(snapshot: Snapshot, fleet: Fleet) -> list[Finding]:
         Finding(
             "broken_note",
             vm,
-            f"The allocation note of VM {vm} is not JSON, which takes the pcidevices controllers of all nodes down.",
+            f"The allocation note of VM {vm} cannot be read, which takes the pcidevices controllers of all nodes down.",
         )
-        for vm in broken_notes(snapshot.vms)
+        for vm in broken_notes(snapshot.vms.items)
     ]
     found += [Finding(*finding) for finding in vm_findings(snapshot)]
     for gpu in fleet.gpus:

@@ -28,7 +28,12 @@ from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.mig_readiness
 )
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.readiness import Goal, GpuShared
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.snapshot import Snapshot, skips_mig
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.sriov import UNSHARE, GpuBlocked, VgpusEnabled
+from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.sriov import (
+    UNPARTITION,
+    UNSHARE,
+    GpuBlocked,
+    VgpusEnabled,
+)
 from ansible_collections.vgpu.fleet.plugins.module_utils.mig import (
     Geometry,
     Size,
@@ -47,8 +52,7 @@ from ansible_collections.vgpu.fleet.plugins.module_utils.planning.demand import 
 from ansible_collections.vgpu.fleet.plugins.module_utils.planning.steps import SHARE, Step, partitioning
 from ansible_collections.vgpu.fleet.plugins.module_utils.profile import board_key
 
-# Beside the planner's steps: planning never removes instances for good, nor does it change a GPU's mode.
-UNPARTITION = "unpartition"
+# Beside the planner's steps: planning never changes a GPU's mode.
 MODE = "mode"
 
 
@@ -177,6 +181,12 @@ class MigPlan:
 def instances_of(snapshot: Snapshot, gpu: str) -> Mapping[Size, int]:
     found = configuration(snapshot, gpu)
     return found.instances if found else {}
+
+
+def cuts(snapshot: Snapshot) -> dict[str, str]:
+    """The MIG instances of each GPU that has any, in words."""
+    found = ((name, configuration(snapshot, name)) for name in snapshot.mig.items)
+    return {name: described(one.instances) for name, one in found if one and one.instances}
 
 
 def _record(gpu: Gpu, found: MigConfiguration | None) -> dict[str, Any]:
@@ -314,6 +324,7 @@ class _Planning:
             self._may_change(gpu, f"is time-sliced and should have {described(instances)}")
             return goal, [*self._restart(gpu, MIG), step]
         if found is None or not found.enabled:
+            self._check_unused(gpu, f"cut GPU {gpu.name}")
             return goal, [step]
         as_wanted = dict(found.instances) == dict(instances)
         asked_for = dict(found.requested) == dict(instances)
@@ -412,12 +423,27 @@ class _Planning:
         held = [slot for slot in filled if slot.holders]
         if held:
             raise DeviceInUse(held, action)
+        self._check_unused(gpu, action)
         if filled:
             named = listing(f"{slot.name} ({slot.profile or slot.wanted})" for slot in filled)
             raise VgpusEnabled(
                 f"Cannot {action}: it has enabled vGPUs: {named}.",
                 hint="Disable them first with vgpu.fleet.harvester_vgpu; no VM refers to them.",
             )
+
+    def _check_unused(self, gpu: Gpu, action: str) -> None:
+        """Nothing is cut under a VM that runs, also if it has a device that does not show its type.
+
+        A VM that only names an empty device has nothing yet, and may be waiting for the very instances to be made.
+        """
+        naming = self._snapshot.users.holders
+        used = [
+            slot
+            for slot in gpu.ordered_slots
+            if slot.in_use and (slot.profile or any(one not in naming(slot.name) for one in slot.holders))
+        ]
+        if used:
+            raise DeviceInUse(used, action)
 
 
 def _filled(gpu: Gpu) -> list[Slot]:

@@ -142,7 +142,7 @@ def _holdings(fleet: Fleet) -> Iterable[tuple[Holder, str, int]]:
     for _gpu, slot in fleet.slots():
         for holder in slot.holders:
             yield holder, slot.profile or slot.wanted or "", 1
-    for claim in fleet.claims:
+    for claim in fleet.counted_claims:
         yield claim.holder, claim.profile, claim.count
 
 

@@ -6,8 +6,7 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -15,6 +14,14 @@ from ansible_collections.vgpu.fleet.plugins.module_utils import catalog, fleet a
 from ansible_collections.vgpu.fleet.plugins.module_utils.errors import FleetError
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester import era as eras, resources as r
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.api import ApiServer, Forbidden, Json, NotFound
+from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.in_use import (
+    Device,
+    Pods,
+    Users,
+    is_live,
+    quantity,
+    started_with,
+)
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.mig_configuration import (
     OUT_OF_SYNC,
     read_configuration,
@@ -46,8 +53,16 @@ class Listing:
 
     @classmethod
     def of(cls, answer: Json) -> Listing:
-        items = {key_of(item): item for item in answer.get("items") or []}
+        items = {key_of(item): whole(item) for item in answer.get("items") or []}
         return cls(items, str((answer.get("metadata") or {}).get("resourceVersion", "0")))
+
+
+def whole(item: Json) -> Json:
+    """An object whose spec is there and holds no nulls: Harvester's definitions allow both, and they mean absent."""
+    spec = item.get("spec")
+    if isinstance(spec, dict) and None not in spec.values():
+        return item
+    return {**item, "spec": {key: value for key, value in (spec or {}).items() if value is not None}}
 
 
 def key_of(item: Json) -> str:
@@ -69,6 +84,8 @@ class Snapshot:
     claims: Listing
     pci_devices: Listing = field(default_factory=Listing)
     mig: Listing = field(default_factory=Listing)
+    # Launcher pods, where instances do not tell everything.
+    pods: Pods = field(default_factory=Pods)
     # The boards of GPUs as an earlier reading found them: one that was switched off does not show its own any more.
     boards: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
@@ -89,7 +106,28 @@ class Snapshot:
 
     @cached_property
     def users(self) -> Users:
-        return Users(self)
+        """Who has or wants which device."""
+        devices = {name: Device(vgpu["spec"].get("nodeName", ""), self._types_of(vgpu)) for name, vgpu in self._vgpus()}
+        users = Users(self.vms.items, self.instances.items, devices, self.known, self.pods)
+        for name, vgpu in self._vgpus():
+            for holder in self._other_holders(name, vgpu):
+                users.hold(name, holder)
+        return users
+
+    def _vgpus(self) -> Iterable[tuple[str, Json]]:
+        return self.vgpus.items.items()
+
+    def _types_of(self, vgpu: Json) -> frozenset[str]:
+        return frozenset(filter(None, (self.configured_as(vgpu), self.handed_out_as(vgpu))))
+
+    def _other_holders(self, name: str, vgpu: Json) -> Iterator[record.Holder]:
+        """Who else may have a device, beside the VMs that can be seen."""
+        claim = self.claims.items.get(name)
+        if claim is not None and is_made_by_hand(claim):
+            yield record.Holder(name, running=True, kind="PCIDeviceClaim")
+        node = vgpu["spec"].get("nodeName", "")
+        if not self.pods.readable and self.configured_as(vgpu) and not is_ready(self.nodes.items.get(node)):
+            yield record.Holder(node, running=True, kind="an unknown VM on node")
 
     @cached_property
     def children(self) -> dict[str, list[Json]]:
@@ -110,11 +148,9 @@ class Snapshot:
         return record.Fleet(nodes, self.users.unbound_claims())
 
     def _node(self, name: str, node: Json, gpus: list[record.Gpu]) -> record.Node:
-        status = node.get("status") or {}
-        conditions = {one["type"]: one["status"] for one in status.get("conditions") or []}
         return record.Node(
             name=name,
-            ready=conditions.get("Ready") == "True",
+            ready=is_ready(node),
             schedulable=not (node.get("spec") or {}).get("unschedulable", False),
             labels=(node["metadata"].get("labels") or {}),
             gpus=tuple(gpus),
@@ -126,7 +162,7 @@ class Snapshot:
         counts: dict[str, int] = {}
         for resource, amount in ((node.get("status") or {}).get("allocatable") or {}).items():
             if resource.startswith("nvidia.com/"):
-                counts[self.known.by_resource(resource) or resource] = int(amount)
+                counts[self.known.by_resource(resource) or resource] = quantity(amount)
         return counts
 
     def _gpu(self, name: str, gpu: Json, slots: tuple[record.Slot, ...]) -> record.Gpu:
@@ -162,7 +198,9 @@ class Snapshot:
         wanted = (asked or UNNAMED) if spec.get("enabled") else None
         offered = tuple(status.get("availableTypes") or ())
         handed_out = self.handed_out_as(vgpu)
+        hardware = None
         if handed_out and configured:
+            hardware = configured if configured != handed_out else None
             configured = handed_out
         elif handed_out and handed_out != wanted:
             # A claim that its vGPU left behind: whatever is put here would be handed out as that (facts 4.4.1).
@@ -175,6 +213,7 @@ class Snapshot:
             allocatable=name in counted,
             holders=self.users.holders(name),
             offered=offered,
+            hardware=hardware,
         )
 
     def configured_as(self, vgpu: Json) -> str | None:
@@ -235,8 +274,11 @@ UNNAMED = "(no type)"
 
 
 def parent_of(vgpu: Json) -> str:
-    spec = vgpu["spec"]
-    return r.device_name(spec.get("nodeName", ""), spec.get("parentGPUDeviceAddress", ""))
+    spec = vgpu.get("spec") or {}
+    node, address = spec.get("nodeName"), spec.get("parentGPUDeviceAddress")
+    if node and address:
+        return r.device_name(node, address)
+    return str((vgpu["metadata"].get("labels") or {}).get(r.PARENT_LABEL) or "")
 
 
 def skips_mig(gpu: Json) -> bool:
@@ -252,7 +294,19 @@ def claimed_resource(claim: Json | None) -> str | None:
 
 
 def allocatable(node: Json | None, resource: str, *, kind: str = "allocatable") -> int:
-    return int((((node or {}).get("status") or {}).get(kind) or {}).get(resource, "0"))
+    return quantity((((node or {}).get("status") or {}).get(kind) or {}).get(resource, "0"))
+
+
+def is_ready(node: Json | None) -> bool:
+    conditions = ((node or {}).get("status") or {}).get("conditions") or []
+    return any(one.get("type") == "Ready" and one.get("status") == "True" for one in conditions)
+
+
+def is_made_by_hand(claim: Json) -> bool:
+    """Whether a claim is no vGPU's own: Harvester makes those itself, and marks them with their resource."""
+    metadata = claim["metadata"]
+    owners = {one.get("kind") for one in metadata.get("ownerReferences") or []}
+    return "VGPUDevice" not in owners and r.OVERRIDE_ANNOTATION not in (metadata.get("annotations") or {})
 
 
 def _types(slots: tuple[record.Slot, ...]) -> Iterator[str]:
@@ -297,121 +351,11 @@ def _mig_instances(mig: Json | None, boards: tuple[str, ...], slots: tuple[recor
     return found
 
 
-class Users:
-    """Which VMs hold, or would take, which devices: by allocation note, by spec, and by count."""
-
-    def __init__(self, snapshot: Snapshot) -> None:
-        self._snapshot = snapshot
-        self._by_device: dict[str, dict[str, record.Holder]] = {}
-        self._claims: list[record.Claim] = []
-        for key, vm in snapshot.vms.items.items():
-            self._read(key, vm, requested(vm))
-        for key, instance in snapshot.instances.items.items():
-            if key not in snapshot.vms.items:
-                self._read(key, instance, _requested_by((instance.get("spec") or {}).get("domain")))
-
-    def holders(self, device: str) -> tuple[record.Holder, ...]:
-        return tuple(holder for _key, holder in sorted(self._by_device.get(device, {}).items()))
-
-    def unbound_claims(self) -> tuple[record.Claim, ...]:
-        return tuple(self._claims)
-
-    def _read(self, key: str, vm: Json, wanted: list[tuple[str, str]]) -> None:
-        instance = self._snapshot.instances.items.get(key)
-        running = instance is not None and (instance.get("status") or {}).get("phase") not in ("Succeeded", "Failed")
-        metadata = vm["metadata"]
-        holder = record.Holder(
-            name=metadata["name"],
-            namespace=metadata.get("namespace", ""),
-            running=running,
-            labels=metadata.get("labels") or {},
-        )
-        noted = [device for devices in allocation(vm).values() for device in devices]
-        named = [name for name, _resource in wanted if name in self._snapshot.vgpus.items]
-        # While it runs the note is the truth and names in the spec are wishes; when it is stopped both count.
-        for device in noted if running and noted else [*noted, *named]:
-            self._by_device.setdefault(device, {})[key] = holder
-        if wanted:
-            self._count_unbound(wanted, noted, named, holder, instance)
-
-    def _count_unbound(
-        self,
-        wanted: list[tuple[str, str]],
-        noted: list[str],
-        named: list[str],
-        holder: record.Holder,
-        instance: Json | None,
-    ) -> None:
-        # The names in the spec of a running VM bind nothing: until its note is written nobody knows what it got.
-        bound = set(noted) if holder.running else {*noted, *named}
-        counts: dict[str, int] = {}
-        for _name, resource in wanted:
-            profile = self._snapshot.known.by_resource(resource)
-            if profile:
-                counts[profile] = counts.get(profile, 0) + 1
-        for device in bound:
-            status = (self._snapshot.vgpus.items.get(device) or {}).get("status") or {}
-            profile = str(status.get("configureVGPUTypeName") or "")
-            if counts.get(profile):
-                counts[profile] -= 1
-        node = ((instance or {}).get("status") or {}).get("nodeName") if holder.running else None
-        self._claims.extend(
-            record.Claim(profile, count, holder, node) for profile, count in sorted(counts.items()) if count > 0
-        )
-
-
-def devices_of(vm: Json) -> Json:
-    template = ((vm.get("spec") or {}).get("template") or {}).get("spec") or {}
-    devices: Json = (template.get("domain") or {}).get("devices") or {}
-    return devices
-
-
-def requested(vm: Json) -> list[tuple[str, str]]:
-    """(name, resource) of each device a VM asks for, in either era's field."""
-    return _requested_by({"devices": devices_of(vm)})
-
-
-def _requested_by(domain: Json | None) -> list[tuple[str, str]]:
-    devices = (domain or {}).get("devices") or {}
-    return [
-        (device.get("name", ""), device.get("deviceName", ""))
-        for field_name in ("gpus", "hostDevices")
-        for device in devices.get(field_name) or []
-    ]
-
-
-def allocation(vm: Json) -> dict[str, list[str]]:
-    """Devices by resource from a VM's allocation note; a broken note reads as none (see `broken_notes`)."""
-    note = (vm["metadata"].get("annotations") or {}).get(r.ALLOCATION_NOTE)
-    try:
-        details = json.loads(note) if note else {}
-    except ValueError:
-        return {}
-    found: dict[str, list[str]] = {}
-    if isinstance(details, dict):
-        for part in ("gpus", "hostdevices"):
-            for resource, devices in (details.get(part) or {}).items():
-                found.setdefault(resource, []).extend(devices or [])
-    return found
-
-
-def broken_notes(vms: Listing) -> list[str]:
-    """VMs whose note is not JSON: one of them takes down the controllers of all nodes (facts 4.4.5)."""
-    broken = []
-    for key, vm in vms.items.items():
-        note = (vm["metadata"].get("annotations") or {}).get(r.ALLOCATION_NOTE)
-        if note:
-            try:
-                json.loads(note)
-            except ValueError:
-                broken.append(key)
-    return broken
-
-
 def read(api: ApiServer, harvester_version: str | None = None) -> Snapshot:
     """Seven requests side by side, or six if the version is given.
 
-    One more where a card does not show what it is, and one more for MIG.
+    One more where a card does not show what it is, one more for MIG, and one more where only launcher pods can tell
+    which vGPUs are in use.
     """
 
     def listed(path: str) -> Listing:
@@ -461,13 +405,36 @@ def read(api: ApiServer, harvester_version: str | None = None) -> Snapshot:
     # A card that shows no type is told by its PCI id. If it is on and still shows none it may be in MIG mode.
     silent = set(gpus.items) - shown
     mig = mig or any(gpus.items[name]["spec"].get("enabled") for name in silent)
-    pci_devices, migs = api.together(
+
+    def launcher_pods() -> Pods:
+        try:
+            return Pods(Listing.of(api.get(r.LAUNCHER_PODS, labelSelector=r.LAUNCHER_SELECTOR)).items)
+        except Forbidden:
+            return Pods(readable=False)
+
+    pci_devices, migs, pods = api.together(
         [
             lambda: listed(r.PCI_DEVICES) if silent else Listing(),
             lambda: optional(r.MIG_CONFIGURATIONS) if mig and era.has_mig else Listing(),
+            lambda: launcher_pods() if _only_pods_can_tell(gpus, nodes, instances) else Pods(),
         ]
     )
-    return Snapshot(era, gpus, vgpus, nodes, vms, instances, claims, pci_devices, migs)
+    return Snapshot(era, gpus, vgpus, nodes, vms, instances, claims, pci_devices, migs, pods)
+
+
+def _only_pods_can_tell(gpus: Listing, nodes: Listing, instances: Listing) -> bool:
+    """Whether a launcher pod may have vGPUs of which no running instance tells.
+
+    An instance that has ended may still have its pod. A node that has lost its connection goes on running pods whose
+    instances were given up and replaced.
+    """
+    if any(
+        not is_live(instance) and (instance.get("status") or {}).get("activePods") and started_with(instance)
+        for instance in instances.items.values()
+    ):
+        return True
+    hosts = {gpu["spec"].get("nodeName") for gpu in gpus.items.values()}
+    return any(not is_ready(node) for name, node in nodes.items.items() if name in hosts)
 
 
 def _shown_type(vgpu: Json) -> str | None:

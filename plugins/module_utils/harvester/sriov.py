@@ -12,13 +12,15 @@ from typing import Any
 
 from ansible_collections.vgpu.fleet.plugins.module_utils.errors import FleetError, listing
 from ansible_collections.vgpu.fleet.plugins.module_utils.fleet import Fleet, Gpu
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.holding import DeviceInUse
+from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.holding import DeviceInUse, check_claims
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.readiness import Goal, GpuShared, GpuUnshared
+from ansible_collections.vgpu.fleet.plugins.module_utils.mig import described
 from ansible_collections.vgpu.fleet.plugins.module_utils.planning.demand import Selections, patterns
 from ansible_collections.vgpu.fleet.plugins.module_utils.planning.steps import DISABLE, SHARE, Step
 
-# Beside the planner's steps: planning never switches a GPU off.
+# Beside the planner's steps: planning never switches a GPU off, nor does it remove MIG instances for good.
 UNSHARE = "unshare"
+UNPARTITION = "unpartition"
 
 
 class GpuBlocked(FleetError):
@@ -27,6 +29,10 @@ class GpuBlocked(FleetError):
 
 class VgpusEnabled(FleetError):
     code = "vgpus_enabled"
+
+
+class MigInstances(FleetError):
+    code = "mig_instances"
 
 
 @dataclass(frozen=True)
@@ -66,11 +72,19 @@ def plan_sriov(
     gpus: Sequence[str] | None,
     enabled: bool,
     disable_vgpus: bool = False,
+    remove_mig: bool = False,
+    cuts: Mapping[str, str] | None = None,
 ) -> SriovPlan:
-    selected = Selections(fleet).gpus(patterns(nodes), patterns(gpus))
-    chosen = [fleet.gpus[index] for index in sorted(selected)]
-    steps = list(_switching_on(chosen) if enabled else _switching_off(chosen, disable_vgpus))
-    return SriovPlan(tuple(gpu.name for gpu in chosen), tuple(steps), fleet, enabled)
+    """`cuts` are the MIG instances of GPUs that have any, in words."""
+    chosen = [fleet.gpus[index] for index in sorted(Selections(fleet).gpus(patterns(nodes), patterns(gpus)))]
+    if enabled:
+        steps = list(_switching_on(chosen))
+    else:
+        steps = _switching_off(chosen, cuts or {}, disable_vgpus=disable_vgpus, remove_mig=remove_mig)
+    plan = SriovPlan(tuple(gpu.name for gpu in chosen), tuple(steps), fleet, enabled)
+    if not enabled:
+        check_claims(fleet, plan.outcome(), "disable SR-IOV")
+    return plan
 
 
 def _switching_on(gpus: Sequence[Gpu]) -> Iterable[Step]:
@@ -84,7 +98,9 @@ def _switching_on(gpus: Sequence[Gpu]) -> Iterable[Step]:
     return [Step(SHARE, gpu.node, gpu.name) for gpu in to_do]
 
 
-def _switching_off(gpus: Sequence[Gpu], disable_vgpus: bool) -> Iterable[Step]:
+def _switching_off(
+    gpus: Sequence[Gpu], cuts: Mapping[str, str], *, disable_vgpus: bool, remove_mig: bool
+) -> list[Step]:
     to_do = [gpu for gpu in gpus if gpu.sharing]
     held = [slot for gpu in to_do for slot in gpu.ordered_slots if slot.holders]
     if held:
@@ -98,6 +114,14 @@ def _switching_off(gpus: Sequence[Gpu], disable_vgpus: bool) -> Iterable[Step]:
             f" while it has enabled vGPUs: {named}.",
             hint="Disable them first, or set disable_vgpus: true; no VM refers to them.",
         )
+    cut = [gpu for gpu in to_do if gpu.name in cuts]
+    if cut and not remove_mig:
+        # Harvester deletes the MIG configuration and leaves the instances on the card.
+        raise MigInstances(
+            f"SR-IOV cannot be disabled on GPU {listing(f'{gpu.name} ({cuts[gpu.name]})' for gpu in cut)}:"
+            " the MIG instances would stay behind on the card, where nothing shows them.",
+            hint="Remove them first with vgpu.fleet.harvester_mig and state: disabled, or set remove_mig: true.",
+        )
     steps: list[Step] = []
     for gpu in to_do:
         steps += [
@@ -105,5 +129,7 @@ def _switching_off(gpus: Sequence[Gpu], disable_vgpus: bool) -> Iterable[Step]:
             for slot in gpu.ordered_slots
             if not slot.empty
         ]
+        if gpu.name in cuts:
+            steps.append(Step(UNPARTITION, gpu.node, gpu.name, before=cuts[gpu.name], after=described({})))
         steps.append(Step(UNSHARE, gpu.node, gpu.name))
     return steps

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from ansible_collections.vgpu.fleet.plugins.module_utils import catalog
 from ansible_collections.vgpu.fleet.plugins.module_utils.errors import FleetError, listing, nearest
 from ansible_collections.vgpu.fleet.plugins.module_utils.fleet import MIG, Fleet, Gpu, Slot
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.holding import DeviceInUse
+from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.holding import DeviceInUse, check_claims
 from ansible_collections.vgpu.fleet.plugins.module_utils.mig import Size, described, geometry_of, size_of
 from ansible_collections.vgpu.fleet.plugins.module_utils.planner import Plan, known_profiles
 from ansible_collections.vgpu.fleet.plugins.module_utils.planning.capacity import (
@@ -23,6 +23,7 @@ from ansible_collections.vgpu.fleet.plugins.module_utils.planning.capacity impor
 )
 from ansible_collections.vgpu.fleet.plugins.module_utils.planning.demand import InvalidDemand, Policy, could_be
 from ansible_collections.vgpu.fleet.plugins.module_utils.planning.steps import (
+    CORRECT,
     DISABLE,
     ENABLE,
     SHARE,
@@ -64,6 +65,7 @@ class _Work:
     gpu: Gpu
     share: bool = False
     cut: Step | None = None
+    correct: list[Slot] = field(default_factory=list)
     disable: list[Slot] = field(default_factory=list)
     enable: list[tuple[str, str]] = field(default_factory=list)
 
@@ -71,6 +73,8 @@ class _Work:
         gpu = self.gpu
         if self.share:
             yield Step(SHARE, gpu.node, gpu.name)
+        for slot in sorted(self.correct, key=lambda slot: (slot.address, slot.name)):
+            yield Step(CORRECT, gpu.node, gpu.name, slot.name, before=slot.wanted, after=slot.profile)
         for slot in sorted(self.disable, key=lambda slot: (slot.address, slot.name)):
             yield Step(DISABLE, gpu.node, gpu.name, slot.name, before=slot.profile or slot.wanted)
         if self.cut:
@@ -106,6 +110,9 @@ def plan_devices(fleet: Fleet, wishes: Sequence[Wish], policy: Policy) -> Plan:
             if slot.state not in ("allocatable", "empty"):
                 waiting.append(slot.name)
             continue
+        if slot.correctable and slot.profile == wanted:
+            job.correct.append(slot)
+            continue
         if not slot.empty:
             if slot.holders:
                 held.append(slot)
@@ -124,7 +131,9 @@ def plan_devices(fleet: Fleet, wishes: Sequence[Wish], policy: Policy) -> Plan:
         _check(job, policy)
     by_gpu = {gpu.name: number for number, gpu in enumerate(fleet.gpus)}
     steps = [step for name in sorted(work, key=by_gpu.__getitem__) for step in work[name].steps()]
-    return Plan(tuple(steps), waiting=tuple(waiting), drifted=tuple(drifted), fleet=fleet)
+    plan = Plan(tuple(steps), waiting=tuple(waiting), drifted=tuple(drifted), fleet=fleet)
+    check_claims(fleet, plan.outcome(), "change vGPUs")
+    return plan
 
 
 def _check_names(wishes: Sequence[Wish]) -> None:
@@ -151,7 +160,7 @@ def _in_place(slot: Slot, wanted: str | None) -> bool:
 def _needs_reprofile(slot: Slot, wanted: str) -> NeedsReprofile:
     if slot.profile == wanted:
         return NeedsReprofile(
-            f"vGPU {slot.name} is {wanted}, and was asked to become {slot.wanted} at the next reboot.",
+            f"vGPU {slot.name} is handed out as {wanted}, and is {slot.hardware or slot.wanted or 'being disabled'}.",
             hint="Set reprofile: true to disable it and enable it again.",
         )
     was = f"is {slot.profile}" if slot.profile else f"was asked to be {slot.wanted} and never became it"

@@ -16,7 +16,7 @@ from typing import Any
 
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester import resources as r
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.era import Era
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.snapshot import devices_of
+from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.in_use import devices_of, read_note
 from ansible_collections.vgpu.fleet.plugins.module_utils.known import KnownProfiles
 from ansible_collections.vgpu.fleet.plugins.module_utils.profile import parse_or_none
 
@@ -106,19 +106,7 @@ class Machine:
     @cached_property
     def note(self) -> dict[str, dict[str, list[str]]] | None:
         """Devices by part and resource; None for a note that is no note."""
-        try:
-            details = json.loads(self.note_text or "{}")
-        except ValueError:
-            return None
-        if not isinstance(details, dict):
-            return None
-        parts = {part: details.get(part) or {} for part in NOTE_PARTS.values()}
-        if not all(isinstance(resources, dict) for resources in parts.values()):
-            return None
-        return {
-            part: {resource: list(devices or []) for resource, devices in resources.items()}
-            for part, resources in parts.items()
-        }
+        return read_note(self.note_text)
 
     def allocated(self) -> dict[str, list[str]]:
         """The devices that the running VM really got, by vGPU type."""

@@ -146,12 +146,16 @@ def _obstacle(problem: Problem, layout: Layout, missing: Missing, index: int) ->
     room = problem.planning.room(index, group_of(key), problem.means)
     if isinstance(room, Obstacle):
         return room
+    # What VMs hold takes room of its own.
+    held = tuple(slot for slot, its in problem.sites[index].held if its != key)
+    beside = " beside" if held else ""
     if not any(key in keys for keys, _count in room.lanes):
-        return Obstacle("not_offered", "the driver does not offer it there")
+        return Obstacle("not_offered", f"the driver does not offer it there{beside}", held)
     target = layout.targets.get(index)
     planned = {} if target is None else {problem.names[key]: count for key, count in target.assigned.items() if count}
     has = ", ".join(f"{count} x {name}" for name, count in sorted(planned.items()))
-    return Obstacle("taken", f"this plan fills it with {has}" if has else "its room goes to other demands")
+    why = f"this plan fills it with {has}{beside}" if has else f"its room goes to other demands{beside}"
+    return Obstacle("taken", why, held)
 
 
 def _unasked(problem: Problem, layout: Layout) -> Iterator[Shortfall]:

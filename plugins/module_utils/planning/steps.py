@@ -28,6 +28,8 @@ SHARE = "share"
 DISABLE = "disable"
 ENABLE = "enable"
 PARTITION = "partition"
+# Write the type that a vGPU has into its spec, which changes nothing about the vGPU.
+CORRECT = "correct"
 
 
 @dataclass(frozen=True)
@@ -52,6 +54,8 @@ class Step:
         if self.action == PARTITION:
             return f"cut GPU {self.gpu} into {self.after}"
         where = f"{self.slot or 'a new vGPU'} of GPU {self.gpu}"
+        if self.action == CORRECT:
+            return f"write {self.after} into the spec of {where}"
         return f"enable {self.after} on {where}" if self.action == ENABLE else f"disable {self.before} on {where}"
 
     def as_dict(self) -> dict[str, Any]:

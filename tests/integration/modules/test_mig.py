@@ -12,7 +12,7 @@ from tests.integration.labs import Lab
 from tests.integration.modules.beginnings import NOTE, VMS, arranged, begin, dry_runs, writes
 from tests.integration.modules.examples import examples
 from tests.integration.modules.permissions import Automation
-from tests.integration.modules.playbooks import Playbooks, Result
+from tests.integration.modules.playbooks import Playbooks, Result, predicting
 
 MODULE = "harvester_mig"
 A100, A30, H100 = "mig-a100-000004000", "mig-a30-000017000", "mig-h100-0000ca000"
@@ -164,16 +164,29 @@ def test_a_card_that_is_out_of_sync_is_told_apart_and_repaired(mig_lab: Lab, pla
 def test_instances_that_outlive_sriov_are_recognised_and_written_down_if_asked(
     mig_lab: Lab, playbooks: Playbooks
 ) -> None:
-    """Off and on again, the card has its instances and the configuration does not ask for them (facts 4.4.4)."""
+    """Off and on again, the card has its instances and the configuration does not ask for them.
+
+    M9: our own module refuses that, or removes them first.
+    """
     cut = {"gpus": [A30], "instances": [{"profile": "2g.12gb", "count": 1}], "enable_sriov": True}
-    *_before, found, written, again = playbooks.tasks(
-        (MODULE, cut),
-        ("harvester_sriov_gpu", {"gpus": [A30], "state": "disabled"}),
+    off = {"gpus": [A30], "state": "disabled"}
+    _made, refused = playbooks.tasks((MODULE, cut), ("harvester_sriov_gpu", off))
+    assert refused.code == "mig_instances"
+    assert "1 x 2g.12gb" in refused.message
+    mig_lab.write(f"{paths.SRIOV_GPUS}/{A30}", {"spec": {"enabled": False}})
+    mig_lab.until(lambda: mig_lab.find(f"{paths.MIG_CONFIGURATIONS}/{A30}") is None)
+    _on, found, written, again, predicted, gone, _on_again, empty = playbooks.tasks(
         ("harvester_sriov_gpu", {"gpus": [A30]}),
         (MODULE, cut),
         (MODULE, {**cut, "relayout": True}),
         (MODULE, cut),
+        predicting("harvester_sriov_gpu", {**off, "remove_mig": True}),
+        ("harvester_sriov_gpu", {**off, "remove_mig": True}),
+        ("harvester_sriov_gpu", {"gpus": [A30]}),
+        (MODULE, {"gpus": [A30], "state": "disabled"}),
     )
+    assert actions(predicted) == actions(gone) == ["unpartition", "unshare"]
+    assert instances(empty) == {A30: {}}
     if mig_lab.version == "1.7":
         # There Harvester does not even count them.
         assert found.code == "needs_relayout"

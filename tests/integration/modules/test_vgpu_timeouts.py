@@ -58,7 +58,7 @@ def test_a_vm_with_a_broken_note_is_named_as_what_takes_all_controllers_down(lab
     machine(lab, "broken", note="{not json")
     lab.until(lambda: not any(lab.control.status()["processes"].values()))
     late = playbooks.task(SRIOV, gpus=[GPU_B], wait_timeout=2)
-    assert "VM default/broken is not JSON" in late.message
+    assert "VM default/broken cannot be read" in late.message
     lab.api.delete(f"{VMS}/broken")
     lab.mark()
     assert not playbooks.task(SRIOV, gpus=[GPU_B]).failed

@@ -255,6 +255,43 @@ def test_a_vm_that_could_not_start_again_is_not_restarted(vms: Lab, plays: Playb
     assert {one["name"]: one["holders"] for one in available["devices"]}[B4] == ["default/web"]
 
 
+def test_a_vm_that_is_starting_loses_no_vgpu_and_one_that_runs_keeps_its_driver(
+    vms_vfio: Lab, plays: Playbooks
+) -> None:
+    """H3 and H9: its note is that of an earlier run, and Harvester's webhook reads the same note."""
+    lab = vms_vfio
+    make(lab, "trainer", "vgpu-0")
+    earlier = {NOTE: json.dumps({"hostdevices": {RESOURCE: [A4]}})}
+    here = {"nodeSelector": {"kubernetes.io/hostname": "gpu-a"}}
+    lab.write(f"{VMS}/trainer", {"metadata": {"annotations": earlier}, "spec": {"template": {"spec": here}}})
+    lab.run_clock(1)
+    assert lab.api.action(f"{VM_ACTIONS}/trainer/start").status == 202
+    lab.until(lambda: (lab.find(f"{VMIS}/trainer") or {}).get("status", {}).get("phase") == "Scheduled")
+    lab.run_clock(0)
+    lab.mark()
+    by_name, by_number = plays.tasks(
+        ("harvester_vgpu", {"name": A5, "state": "disabled"}),
+        ("harvester_vgpu", {"gpus": [GPU_A], "profile": FOUR_Q, "count": 1, "exclusive": True}),
+    )
+    for refused in (by_name, by_number):
+        assert "default/trainer" in refused.message
+    assert writes(lab) == []
+    lab.run_clock(50)
+    lab.until(lambda: runs(lab, "trainer") and note(lab, "trainer") == {RESOURCE: [A5]})
+    lab.mark()
+    other = {"name": "nvidia-driver-toolkit", "driver_location": "http://files.example/other.run"}
+    replaced, predicted, allowed = plays.tasks(
+        ("harvester_addon", other),
+        predicting("harvester_addon", other),
+        predicting("harvester_addon", {**other, "disrupt": True}),
+    )
+    for refused in (replaced, predicted):
+        assert refused.code == "addon_in_use"
+        assert "default/trainer" in refused.message
+    assert allowed.changed
+    assert writes(lab) == []
+
+
 def test_passed_through_devices_stay(vms: Lab, plays: Playbooks) -> None:
     lab = vms
     names = {one["status"]["resourceName"] for one in lab.items(PCI_DEVICES) if one["metadata"]["name"] == GPU_A}

@@ -75,9 +75,15 @@ def test_a_running_vm_without_a_note_uses_what_its_node_has():
 
 
 def test_what_a_running_vm_will_get_at_its_next_start_is_claimed():
-    record = fleet(gpu("n1:a", "4Q@web 4Q"), claims=[Claim(FOUR_Q, 1, vm("web"), node="n1")])
+    record = fleet(gpu("n1:a", "4Q@web 4Q"), claims=[Claim(FOUR_Q, 1, vm("web"), node="n1", pending=True)])
     found = available(record).totals[FOUR_Q]
     assert (found.in_use, found.claimed, found.free_now, found.free) == (1, 1, 1, 0)
+
+
+def test_a_vm_that_is_starting_counts_once_though_it_is_tied_to_a_slot_by_name_as_well():
+    record = fleet(gpu("n1:a", "4Q@web 4Q"), claims=[Claim(FOUR_Q, 1, vm("web"), node="n1")])
+    found = available(record).totals[FOUR_Q]
+    assert (found.in_use, found.claimed, found.free_now, found.free) == (1, 0, 1, 1)
 
 
 @pytest.mark.parametrize(("what", "reason"), [("down", "not ready"), ("cordoned", "cordoned")])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from ansible_collections.vgpu.fleet.plugins.module_utils.drift import harvester_drift, vsphere_drift
@@ -49,9 +50,22 @@ def test_a_wrong_type_is_repaired_only_if_no_vm_refers_to_it() -> None:
     drift = harvester_drift(fleet(*slots, findings=both), unused=False)
     assert kinds(drift) == [("type_differs", "free", "device"), ("type_differs", "held", "")]
     assert (drift[0]["gpu"], drift[0]["wanted"]) == ("gpu", {"name": "free", "profile": C4})
+
+
+def test_the_spec_of_a_device_that_a_running_vm_uses_is_set_back_to_what_the_device_is() -> None:
+    """M11: that changes nothing now, and keeps the VM from losing the device at the next reboot."""
+    slots = (slot("free", wanted=C4), slot("held", "vm", wanted=C4, running=True))
+    wrong = replace(slot("wrong", "vm", wanted=C4, running=True), hardware=C4)
+    both = [found("type_differs", one) for one in ("free", "held", "wrong")]
+    drift = harvester_drift(fleet(*slots, wrong, findings=both), unused=False)
+    # One that its node hands out as another type than it is cannot be put right under a VM.
+    assert kinds(drift) == [
+        (*("type_differs", name), repair) for name, repair in (("free", "device"), ("held", "device"), ("wrong", ""))
+    ]
+    assert [one["wanted"]["profile"] for one in drift[:2]] == [C4, Q4]
     # A VM that has just been started may have any of them.
-    starting = fleet(*slots, findings=both, claims=(claim("starting", running=True),))
-    assert [one["repair"] for one in harvester_drift(starting, unused=False)] == ["", ""]
+    starting = fleet(*slots, findings=both[:2], claims=(claim("starting", running=True),))
+    assert [one["wanted"]["profile"] for one in harvester_drift(starting, unused=False)] == [Q4, Q4]
 
 
 def test_the_declared_layout_counts_for_more_than_what_was_written_into_a_device() -> None:

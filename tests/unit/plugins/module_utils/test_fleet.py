@@ -57,6 +57,7 @@ def test_the_record_says_who_holds_what() -> None:
         "profile": "NVIDIA A2-4Q",
         "wanted": "NVIDIA A2-4Q",
         "state": "allocatable",
+        "hardware": None,
         "drifted": False,
         "holders": [
             {

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester import era, resources as r
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.snapshot import Listing, Snapshot, key_of
+from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.in_use import Pods
+from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.snapshot import Listing, Snapshot
 
 Json = dict[str, Any]
 TYPES = {"NVIDIA A2-4Q": "746", "NVIDIA A2-4C": "754", "NVIDIA A2-8Q": "747"}
@@ -87,15 +88,50 @@ def vm(
     }
 
 
-def instance(name: str, *, phase: str = "Running", on: str = "n1") -> Json:
-    return {"metadata": {"name": name, "namespace": "default"}, "status": {"phase": phase, "nodeName": on}, "spec": {}}
+def instance(
+    name: str,
+    *,
+    phase: str = "Running",
+    on: str = "n1",
+    devices: list[tuple[str, str]] | None = None,
+    field: str = "hostDevices",
+    **status: Any,
+) -> Json:
+    """A running instance of a VM, with the devices that it was started with."""
+    listed = [{"name": device, "deviceName": resource} for device, resource in devices or []]
+    return {
+        "metadata": {"name": name, "namespace": "default", "uid": f"uid-{name}"},
+        "spec": {"domain": {"devices": {field: listed}}},
+        "status": {"phase": phase, "nodeName": on, **status},
+    }
+
+
+def started(machine: Json, **status: Any) -> Json:
+    """The instance of a VM that was started as its spec is."""
+    domain = machine["spec"]["template"]["spec"]["domain"]
+    return {**instance(machine["metadata"]["name"], **status), "spec": {"domain": domain}}
+
+
+def launcher(
+    name: str, resource: str, *, on: str = "n1", phase: str = "Running", owner: str = "", count: int = 1
+) -> Json:
+    """The pod of an instance, by default of one that is gone."""
+    reference = {"kind": "VirtualMachineInstance", "name": name, "uid": owner or f"gone-{name}"}
+    return {
+        "metadata": {"name": f"virt-launcher-{name}-x", "namespace": "default", "ownerReferences": [reference]},
+        "spec": {"nodeName": on, "containers": [{"name": "compute", "resources": {"limits": {resource: str(count)}}}]},
+        "status": {"phase": phase},
+    }
 
 
 def listing(*items: Json) -> Listing:
-    return Listing({key_of(item): item for item in items}, "1")
+    return Listing.of({"items": list(items), "metadata": {"resourceVersion": "1"}})
 
 
-def snapshot(version: str = "1.8", **lists: list[Json]) -> Snapshot:
+def snapshot(version: str = "1.8", **lists: list[Json] | None) -> Snapshot:
+    """`pods=None` for pods that could not be read."""
     given = {"gpus": [gpu()], "nodes": [node()], **lists}
     fields = ("gpus", "vgpus", "nodes", "vms", "instances", "claims", "pci_devices", "mig")
-    return Snapshot(era.chosen(version), **{name: listing(*given.get(name, [])) for name in fields})
+    pods = given.get("pods", [])
+    read = Pods(readable=False) if pods is None else Pods(listing(*pods).items)
+    return Snapshot(era.chosen(version), **{name: listing(*given.get(name, [])) for name in fields}, pods=read)

@@ -10,6 +10,7 @@ import base64
 
 import pytest
 import yaml
+from ansible_collections.vgpu.fleet.plugins.module_utils.harvester import resources as r
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.addon_operation import (
     AddonInUse,
     AddonOperation,
@@ -27,6 +28,8 @@ from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.addons import
 )
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.api import Conflict, Denied
 from hypothesis import given, strategies as st
+
+from tests.unit.plugins.module_utils.harvester.objects import Q4, started, vgpu, vm
 
 TEXT = """\
 # The driver.
@@ -226,3 +229,87 @@ def test_a_collision_is_resolved_on_what_is_there_now():
     server = Server(Conflict("changed meanwhile", status=409))
     assert operation(server, values={"b": 2}).run(check_mode=False).plan.changed
     assert len(server.sent) == 2
+
+
+class DriverServer(Server):
+    """The driver's addon is on, and there are VMs."""
+
+    def __init__(self, vms=(), instances=(), *, enabled=True):
+        super().__init__()
+        self.lists = {r.VMS: list(vms), r.INSTANCES: list(instances), r.VGPUS: [vgpu(asked=Q4, configured=Q4)]}
+        self.item["metadata"]["name"] = "nvidia-driver-toolkit"
+        self.item["spec"] |= {"enabled": enabled, "valuesContent": "driverLocation: http://files.example/old.run"}
+        self.asked = []
+
+    def get(self, path, **query):
+        self.asked.append(path)
+        if path.endswith("/addons"):
+            return {"metadata": {"resourceVersion": "1"}, "items": [self.item]}
+        if path.endswith("nvidia-driver-toolkit"):
+            return self.item
+        return {"metadata": {"resourceVersion": "1"}, "items": self.lists.get(path, [])}
+
+
+def driver(server, *, enabled=True, location="http://files.example/new.run", disrupt=False):
+    values = {"driverLocation": location}
+    wish = Wish("nvidia-driver-toolkit", "harvester-system", enabled, values, disrupt=disrupt)
+    return AddonOperation(server, wish, wait=False, seconds=5)
+
+
+TRAINER = vm("trainer", devices=[("vgpu-0", "nvidia.com/NVIDIA_A2-4Q")])
+PLAIN = vm("plain")
+
+
+@pytest.mark.parametrize("check_mode", [True, False])
+@pytest.mark.parametrize("phase", ["Scheduled", "Running"])
+@pytest.mark.parametrize("edited", [True, False])
+def test_the_driver_is_not_replaced_under_a_vm_that_runs_with_vgpus(check_mode, phase, edited):
+    """H9: any value that changes replaces the driver's pods, on all nodes."""
+    machine = vm("trainer") if edited else TRAINER
+    server = DriverServer([machine, PLAIN], [started(TRAINER, phase=phase), started(PLAIN)])
+    with pytest.raises(AddonInUse, match=r"default/trainer.*disrupt: true") as caught:
+        driver(server).run(check_mode=check_mode)
+    assert "plain" not in str(caught.value)
+    assert server.sent == []
+    assert driver(server, disrupt=True).run(check_mode=check_mode).plan.changed
+
+
+@pytest.mark.parametrize(
+    ("server", "location"),
+    [
+        pytest.param(DriverServer([TRAINER]), "http://files.example/new.run", id="the VM is stopped"),
+        pytest.param(DriverServer([PLAIN], [started(PLAIN)]), "http://files.example/new.run", id="it has no vGPU"),
+        pytest.param(
+            DriverServer([TRAINER], [started(TRAINER)], enabled=False), "http://files.example/new.run", id="it is off"
+        ),
+        pytest.param(DriverServer([TRAINER], [started(TRAINER)]), "http://files.example/old.run", id="nothing changes"),
+    ],
+)
+def test_the_driver_is_replaced_where_no_vm_needs_it(server, location):
+    driver(server, location=location).run(check_mode=False)
+    if location.endswith("old.run"):
+        # A second run reads no VMs.
+        assert not {r.VMS, r.INSTANCES} & set(server.asked)
+
+
+def test_a_driver_that_stopped_vms_need_is_not_disabled_unless_that_is_asked_for():
+    server = DriverServer([TRAINER])
+    with pytest.raises(AddonInUse, match="default/trainer"):
+        driver(server, enabled=False).run(check_mode=False)
+    assert driver(server, enabled=False, disrupt=True).run(check_mode=False).plan.changed
+
+
+def test_a_change_that_became_disruptive_while_another_operation_ran_is_refused():
+    server = DriverServer([TRAINER], [started(TRAINER)], enabled=False)
+    server.answers = [Conflict("changed meanwhile", status=409)]
+    seen = server.get
+
+    def enabled_meanwhile(path, **query):
+        if path.endswith("nvidia-driver-toolkit"):
+            server.item = {**server.item, "spec": {**server.item["spec"], "enabled": True}}
+            server.item["metadata"] = {**server.item["metadata"], "resourceVersion": "2"}
+        return seen(path, **query)
+
+    server.get = enabled_meanwhile
+    with pytest.raises(AddonInUse, match="default/trainer"):
+        driver(server).run(check_mode=False)

@@ -12,6 +12,7 @@ from tests.unit.plugins.module_utils.harvester.objects import (
     instance,
     node,
     snapshot,
+    started,
     vgpu,
     vm,
 )
@@ -71,7 +72,7 @@ def test_a_node_that_counts_fewer_than_are_configured_leaves_the_last_out_but_ne
         claims=[claim(number) for number in (4, 5, 6)],
         nodes=[node(q4=2)],
         vms=[vm("v", devices=[("d", RESOURCE)], note=NOTE.replace("8004", "8006"))],
-        instances=[instance("v")],
+        instances=[instance("v", devices=[("d", RESOURCE)])],
     )
     assert {name: slot.state for name, slot in slots(taken).items()} == {
         "4": "allocatable",
@@ -100,7 +101,8 @@ def test_a_claim_that_was_left_behind_leaves_only_its_own_type_on_offer():
     ],
 )
 def test_who_holds_a_device(machine, running, held):
-    taken = snapshot(vgpus=[vgpu(), vgpu(5)], vms=[machine], instances=[instance("v")] if running else [])
+    devices = [vgpu(number, **READY) for number in (4, 5)]
+    taken = snapshot(vgpus=devices, vms=[machine], instances=[started(machine)] if running else [])
     assert bool(slots(taken)["4"].holders) is held
 
 
@@ -108,7 +110,7 @@ def test_a_running_vm_without_a_note_may_have_any_device_of_its_type_on_its_node
     taken = snapshot(
         vgpus=[vgpu(4, asked=Q4, configured=Q4), vgpu(5, asked=Q4, configured=Q4), vgpu(6)],
         vms=[vm("v", devices=[("provisioned", RESOURCE)])],
-        instances=[instance("v", phase="Scheduled")],
+        instances=[instance("v", phase="Scheduled", devices=[("provisioned", RESOURCE)])],
     )
     (claimed,) = taken.fleet.claims
     assert (claimed.profile, claimed.count, claimed.node) == (Q4, 1, "n1")

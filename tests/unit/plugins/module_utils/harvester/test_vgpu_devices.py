@@ -31,6 +31,8 @@ def planned(wishes, *, policy=None, **things):
         (Wish(D4, C4), vgpu(**READY), {"reprofile": True}, [("disable", D4, None), ("enable", D4, C4)]),
         (Wish(D4, C4), vgpu(asked=C4, configured=Q4), {"reprofile": True}, [("disable", D4, None), ("enable", D4, C4)]),
         (Wish(D4, Q4), vgpu(asked="no type"), {"reprofile": True}, [("disable", D4, None), ("enable", D4, Q4)]),
+        # Only its spec is wrong: writing what it is there changes nothing about it.
+        (Wish(D4, Q4), vgpu(asked=C4, configured=Q4), {}, [("correct", D4, Q4)]),
         # Disabled, but the controller has not taken it away yet: it will be enabled once it has.
         (Wish(D4, Q4), vgpu(configured=Q4), {"reprofile": True}, [("enable", D4, Q4)]),
     ],
@@ -47,7 +49,6 @@ def test_steps_for_one_device(wish, device, options, steps):
         ([Wish("n1-000009004", Q4)], {"vgpus": [vgpu()]}, {}, "unknown_device"),
         ([Wish(D4, "A2-3Q")], {"vgpus": [vgpu()]}, {}, "unknown_profile"),
         ([Wish(D4, C4)], {"vgpus": [vgpu(**READY)]}, {}, "needs_reprofile"),
-        ([Wish(D4, Q4)], {"vgpus": [vgpu(asked=C4, configured=Q4)]}, {}, "needs_reprofile"),
         ([Wish(D4, C4)], {"vgpus": [vgpu(asked=C4, configured=C4)], "claims": [claim()]}, {}, "needs_reprofile"),
         ([Wish(D5, Q8)], {"vgpus": [vgpu(**READY), vgpu(5)]}, {}, "does_not_fit"),
         ([Wish(D5, Q4)], {"vgpus": [vgpu(), vgpu(5, offered=(Q8,))]}, {}, "does_not_fit"),
