@@ -65,7 +65,7 @@ def disabled(taken, *names: str):
 
 
 def switched_off(taken, **options):
-    return plan_sriov(safe(taken), nodes=["*"], gpus=[], enabled=False, disable_vgpus=True, **options)
+    return plan_sriov(safe(taken), nodes=["*"], gpus=None, enabled=False, disable_vgpus=True, **options)
 
 
 def refusal(call, *arguments, **options) -> FleetError:
@@ -216,7 +216,7 @@ def test_a_stopped_vm_finds_what_it_asks_for_on_another_gpu():
     taken = snapshot(
         **devices, gpus=[gpu(), gpu("n2")], nodes=[node(), node("n2")], vms=[vm("idle", devices=PLACEHOLDER)]
     )
-    one = plan_sriov(safe(taken), nodes=["n1"], gpus=[], enabled=False, disable_vgpus=True)
+    one = plan_sriov(safe(taken), nodes=["n1"], gpus=None, enabled=False, disable_vgpus=True)
     assert [step.action for step in one.steps] == ["disable", "unshare"]
 
 
