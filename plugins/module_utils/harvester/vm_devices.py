@@ -102,8 +102,8 @@ class Machine:
     def showing(self, gpus: Sequence[Json]) -> list[int]:
         """The positions of vGPUs to which KubeVirt gives a boot display (a display with ramFB).
 
-        Up to KubeVirt 1.2 each vGPU without options gets one. From 1.3 on the first one gets it if no entry says anything
-        about displays; as soon as one does, those that do not say anything get none.
+        Up to KubeVirt 1.2 each vGPU without options gets one. From 1.3 on the first one gets it if no entry says
+        anything about displays; as soon as one does, those that do not say anything get none.
         """
         vgpus = [index for index, gpu in enumerate(gpus) if self.type_of(gpu)]
         if self.era.display_for_each_vgpu:

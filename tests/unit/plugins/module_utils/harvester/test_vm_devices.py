@@ -86,7 +86,7 @@ gpu_eras = pytest.mark.parametrize("era", [OLDEST, OLD, Era((1, 4, 2)), MDEV], i
 
 @gpu_eras
 def test_h6_of_several_gpus_the_first_has_the_boot_display_and_each_says_so(era):
-    """Right in all versions of KubeVirt: from 1.3 on a vGPU that says nothing has no display if another says something."""
+    """Right in all versions of KubeVirt: from 1.3 on a vGPU that says nothing has no display if another does."""
     planned = plan(machine(era, host_devices=[WHOLE]), {FOUR_Q: 3}, restart=False)
     assert written(planned) == {
         "gpus": [vgpu("vgpu-0", **SHOWN), vgpu("vgpu-1", **HEADLESS), vgpu("vgpu-2", **HEADLESS)]
