@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
-from lab.harvester import resources as r
+from lab.harvester import displays, resources as r
 from lab.harvester.cluster import Cluster
 from lab.harvester.kubelet import timestamp
 from lab.harvester.rules import devices_of
@@ -63,11 +63,39 @@ class Guests:
                 await self.before_end(instance)
             await self._cluster.clock.sleep(SHUTDOWN_SECONDS)
             await self._move(instance, "Succeeded", [])
+        elif phase == "Scheduled" and pod is not None and not leaving and len(self._boot_displays(instance)) > 1:
+            await self._refused_by_libvirt(instance)
         elif phase == "Scheduled" and pod is not None and not leaving:
             await self._cluster.clock.sleep(BOOT_SECONDS)
             await self._move(instance, "Running", self._running(instance))
         if leaving and pod is not None and phase in ("Succeeded", "Failed"):
             await self._remove(pod)
+
+    def _boot_displays(self, instance: Json) -> list[Json]:
+        gpus: list[Json] = devices_of({"spec": {"template": instance}}).get("gpus") or []
+        return displays.showing(gpus, each=self._cluster.version.display_for_each_vgpu)
+
+    async def _refused_by_libvirt(self, instance: Json) -> None:
+        """virt-handler goes on trying; the instance stays as it is and says why."""
+        cause = "unsupported configuration: Only one vgpu device can have 'ramfb' enabled"
+        text = f"server error. command SyncVMI failed: {cause}"
+        known = (instance.get("status") or {}).get("conditions") or []
+        if any(one.get("message") == text for one in known):
+            return
+        condition = {
+            "type": "Synchronized",
+            "status": "False",
+            "reason": "Synchronizing with the Domain failed.",
+            "message": text,
+            "lastProbeTime": None,
+            "lastTransitionTime": timestamp(),
+        }
+        metadata = instance["metadata"]
+        patch = [{"op": "add", "path": "/status/conditions/-", "value": condition}]
+        written = await self._handler.patch(
+            r.VMI.path(metadata["name"], metadata["namespace"]), patch, content_type=JSON_PATCH
+        )
+        await self._cluster[r.VMI].seen(written)
 
     async def lose(self, node: str) -> None:
         """The node goes down under its guests; virt-controller starts those again that are to run always."""

@@ -21,6 +21,8 @@ class Version:
     protects_claims: bool
     rebuilds_allocation_notes: bool
     guards_addons: bool
+    # KubeVirt up to 1.2 gives each vGPU without options a boot display, and does not refuse several.
+    display_for_each_vgpu: bool
     mig_message: bool
     skip_mig: bool
 
@@ -33,6 +35,23 @@ VERSIONS = {
     version.name: version
     for version in (
         Version(
+            # The last with KubeVirt 1.2. Its addons' versions were not read and are those of 1.4.3.
+            name="1.4.1",
+            server_version="v1.4.1",
+            addon_version="0.4.3",
+            toolkit_tag="v1.4-20250108",
+            vendor_vfio=False,
+            mig=False,
+            upper_case_resources=True,
+            validates_device_names=False,
+            protects_claims=False,
+            rebuilds_allocation_notes=False,
+            guards_addons=False,
+            display_for_each_vgpu=True,
+            mig_message=False,
+            skip_mig=False,
+        ),
+        Version(
             name="1.4",
             server_version="v1.4.3",
             addon_version="0.4.3",
@@ -44,6 +63,7 @@ VERSIONS = {
             protects_claims=False,
             rebuilds_allocation_notes=False,
             guards_addons=False,
+            display_for_each_vgpu=False,
             mig_message=False,
             skip_mig=False,
         ),
@@ -59,6 +79,7 @@ VERSIONS = {
             protects_claims=False,
             rebuilds_allocation_notes=False,
             guards_addons=False,
+            display_for_each_vgpu=False,
             mig_message=False,
             skip_mig=False,
         ),
@@ -74,6 +95,7 @@ VERSIONS = {
             protects_claims=True,
             rebuilds_allocation_notes=False,
             guards_addons=True,
+            display_for_each_vgpu=False,
             mig_message=False,
             skip_mig=False,
         ),
@@ -89,6 +111,7 @@ VERSIONS = {
             protects_claims=True,
             rebuilds_allocation_notes=True,
             guards_addons=True,
+            display_for_each_vgpu=False,
             mig_message=True,
             skip_mig=True,
         ),

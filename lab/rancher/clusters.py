@@ -7,7 +7,7 @@ from typing import Any
 
 from lab.harvester.kubelet import timestamp
 from lab.harvester.workqueue import WorkQueue
-from lab.kube import Json
+from lab.kube import ApiError, Json
 from lab.rancher import machine_flags, machines, resources as r, rollout
 from lab.rancher.driver import random_part
 from lab.rancher.guests import Guests
@@ -97,6 +97,8 @@ class Clusters:
             return (
                 f"at least one role of etcd, control-plane or worker must be assigned to machinePool [{pool['name']}]"
             )
+        if trouble := await self._take_ownership(cluster, config):
+            return trouble
         content = machine_flags.content_of(config, pool.get("dynamicSchemaSpec"))
         digest = machine_flags.digest_of({"config": config_name, "content": content})
         deployment = await self._deployment(cluster, pool, f"{cluster_name}-{pool['name']}-{digest}")
@@ -116,6 +118,33 @@ class Clusters:
             if name != new["metadata"]["name"] and not one["spec"]["replicas"] and not self._machines(one):
                 await self._rancher.remove(r.MACHINE_SET, name, namespace)
         await self._count_up(deployment, list(sets.values()), new["metadata"]["name"])
+        return ""
+
+    async def _take_ownership(self, cluster: Json, config: Json) -> str:
+        """A machine config belongs to the first cluster that uses it, and no other can: Rancher's takeOwnership."""
+        name = cluster["metadata"]["name"]
+        owners = config["metadata"].get("ownerReferences") or []
+        for owner in owners:
+            if (owner["kind"], owner["apiVersion"]) == (r.CLUSTER.kind, r.CLUSTER.api_version):
+                path = f"{config['metadata']['namespace']}/{config['metadata']['name']}"
+                if owner["name"] != name:
+                    return (
+                        f"can not use {path} [{r.CONFIG.kind}] because it is already owned by cluster {owner['name']}"
+                    )
+                return ""
+        owner = {
+            "apiVersion": r.CLUSTER.api_version,
+            "kind": r.CLUSTER.kind,
+            "name": name,
+            "uid": cluster["metadata"]["uid"],
+            "controller": True,
+            "blockOwnerDeletion": True,
+        }
+        try:
+            await self._rancher[r.CONFIG].patch(config, {"metadata": {"ownerReferences": [*owners, owner]}})
+        except ApiError as error:
+            if error.status != 404:
+                raise
         return ""
 
     async def _deployment(self, cluster: Json, pool: Json, template: str) -> Json:
@@ -307,6 +336,11 @@ class Clusters:
         for template in self._rancher.labelled(r.TEMPLATE, r.CLUSTER_NAME_LABEL, cluster["metadata"]["name"]):
             await self._rancher.remove(r.TEMPLATE, template["metadata"]["name"], template["metadata"]["namespace"])
         await self._rancher.drop_finalizers(r.CLUSTER, cluster)
+        # The garbage collector of Rancher's own cluster.
+        for config in self._rancher[r.CONFIG].all():
+            owners = config["metadata"].get("ownerReferences") or []
+            if owners and all(owner["uid"] == cluster["metadata"]["uid"] for owner in owners):
+                await self._rancher.remove(r.CONFIG, config["metadata"]["name"], config["metadata"]["namespace"])
 
 
 def _said(machine: Json) -> str:

@@ -49,6 +49,12 @@ options:
     type: list
     elements: str
     default: []
+  seconds:
+    description:
+      - How long the jobs are waited for. A job that has not ended after twice as many seconds and a minute, such as one
+        that waits for a busy GPU after a run that was killed, is ended by Kubernetes (C(activeDeadlineSeconds)).
+    type: int
+    default: 600
 seealso:
   - plugin: vgpu.fleet.gpu_test_results
     plugin_type: filter

@@ -18,7 +18,9 @@ options:
     type: dict
     required: true
   driver:
-    description: The result of M(vgpu.fleet.harvester_addon) in check mode, for the driver's addon as it was declared.
+    description:
+      - The result of M(vgpu.fleet.harvester_addon) in check mode, for the driver's addon as it was declared. Leave it
+        out if nobody declared the addon.
     type: dict
   layout:
     description: The result of M(vgpu.fleet.harvester_vgpu) in check mode, for the layout that was declared.
@@ -31,6 +33,12 @@ options:
     description: Whether all nodes were looked at. Otherwise the driver, which serves all of them, is not repaired.
     type: bool
     default: true
+  mig:
+    description:
+      - Results of M(vgpu.fleet.harvester_mig) in check mode, looped over the MIG instances that were declared.
+    type: list
+    elements: dict
+    default: []
 author:
   - The vgpu.fleet contributors (@vgpu-fleet)
 """

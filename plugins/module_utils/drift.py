@@ -36,12 +36,15 @@ def harvester_drift(
     layout: Mapping[str, Any] | None = None,
     unused: bool = True,
     all_nodes: bool = True,
+    mig: Iterable[Mapping[str, Any]] = (),
 ) -> list[Json]:
+    """Of what can be declared, only that is compared of which there is a result."""
     fleet = Fleet.from_dict(found)
     steps = ((layout or {}).get("plan") or {}).get("steps") or []
     return [
         *_driver(driver or {}, _running(fleet), all_nodes),
         *_devices(found["findings"], with_running_vms_bound(fleet), {step["slot"] for step in steps}),
+        *_mig(mig),
         *_layout(layout or {}, steps),
         *(_unused(fleet) if unused else ()),
     ]
@@ -104,6 +107,17 @@ def _devices(findings: Iterable[Mapping[str, Any]], fleet: Fleet, planned: set[s
             yield _finding(kind, device, text, "device", gpu=gpu.name, wanted={"name": device, "profile": slot.wanted})
         else:
             yield _finding(kind, device, text)
+
+
+def _mig(results: Iterable[Mapping[str, Any]]) -> Iterator[Json]:
+    """From harvester_mig in check mode, once for each cut that was declared."""
+    for result in results:
+        if error := result.get("error"):
+            yield _finding("mig_layout_differs", "", f"The declared MIG instances cannot be had. {error['message']}")
+            continue
+        for gpu, changes in _by_gpu(result.get("steps") or []).items():
+            said = ", ".join(str(step["action"]) for step in changes)
+            yield _finding("mig_layout_differs", gpu, f"GPU {gpu} is not cut as declared (needs {said}).", "mig")
 
 
 def _layout(result: Mapping[str, Any], steps: Iterable[Mapping[str, Any]]) -> Iterator[Json]:

@@ -16,8 +16,10 @@ description:
   - Puts vGPUs into a VM that exists, or takes them out. It neither creates nor deletes VMs.
   - A VM asks for profiles, not for devices. Which devices it gets is decided when it starts, all of them on one node,
     and is told by RV(vgpus[].device) once it runs.
-  - Up to Harvester 1.7 vGPUs are written to the VM's C(gpus), where only one keeps the boot display, since a VM with
-    two of them does not start. From 1.8 on they are written to C(hostDevices). Both are read in any version.
+  - Up to Harvester 1.7 vGPUs are written to the VM's C(gpus). Of several, the first one has the boot display, and the
+    entry of each says so (C(virtualGPUOptions.display)), because a VM with two boot displays does not start and the
+    default differs between versions of KubeVirt. A VM that has the right vGPUs and can start is left alone. From 1.8 on
+    vGPUs are written to C(hostDevices). Both are read in any version.
   - Devices that are passed through whole are left alone, and so are the names that Harvester gives to devices when a
     VM stops.
   - Refused is what would be accepted and then not start, namely vGPUs of different boards or series in one VM,

@@ -22,6 +22,9 @@ description:
     over.
   - A pool that Rancher's pages have made is read as equal where it says the same, whatever names its vGPU requests
     have.
+  - Rancher replaces the machines of every pool that refers to a C(HarvesterConfig) that changes. The module changes a
+    C(HarvesterConfig) only if the pool refers to it and no other pool of any cluster does. A pool that shares its
+    C(HarvesterConfig) gets a new one when its machines have to change; the shared one stays as it is.
 options:
   cluster:
     description:
@@ -166,6 +169,14 @@ options:
     type: str
     choices: [present, absent]
     default: present
+  owner:
+    description:
+      - The owner in the labels of every C(HarvesterConfig) that the module makes,
+        C(app.kubernetes.io/managed-by=vgpu.fleet) and C(vgpu.fleet/owner).
+      - With O(state=absent), the module deletes the pool's C(HarvesterConfig) only if it carries these labels and no
+        other pool refers to it. Otherwise a warning says that it stays.
+    type: str
+    default: vgpu.fleet
   harvester_cluster:
     description:
       - The id of the Harvester in Rancher, such as C(c-m-abcdef12). By default it is read from the cluster's cloud
@@ -191,7 +202,7 @@ attributes:
     support: full
   diff_mode:
     support: full
-    details: The diff names the machines that Rancher will replace.
+    details: The diff names the machines that Rancher will replace, by cluster and pool.
   platform:
     platforms: posix
 notes:
@@ -298,9 +309,11 @@ pool:
             resource: nvidia.com/NVIDIA_A2-4Q
             vsphere: nvidia_a2-4q
     machine_config:
-      description: The name of its HarvesterConfig.
+      description:
+        - The name of its HarvesterConfig.
+        - In check mode V(null) if a new one would be made, since the API server chooses its name.
       type: str
-      sample: nc-demo-gpu
+      sample: nc-demo-gpu-x7k2p
     cpus:
       description: CPU cores.
       type: int
@@ -371,10 +384,26 @@ pool:
           type: str
           sample: Running
 machines_replaced:
-  description: Whether the change makes Rancher replace the machines of the pool.
+  description:
+    - Every pool whose machines Rancher replaces because of the change. Empty if it replaces none, so the value can be
+      used as a condition.
   returned: success
-  type: bool
-  sample: false
+  type: list
+  elements: dict
+  contains:
+    cluster:
+      description: The cluster.
+      type: str
+      sample: demo
+    pool:
+      description: The pool.
+      type: str
+      sample: gpu
+    machines:
+      description: The machines that are replaced, sorted by name.
+      type: list
+      elements: str
+      sample: [demo-gpu-8xk2p-hw6dq]
 """
 
 from ansible.module_utils.basic import AnsibleModule
@@ -435,6 +464,7 @@ def argument_spec() -> dict[str, dict[str, object]]:
         "taints": {"type": "list", "elements": "dict", "options": taint},
         "rolling_update": {"type": "dict", "options": limits},
         "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
+        "owner": {"type": "str", "default": "vgpu.fleet"},
         "harvester_cluster": {"type": "str"},
         "wait": {"type": "bool", "default": False},
         "wait_timeout": {"type": "int", "default": 1800},
@@ -446,7 +476,7 @@ def main() -> None:
     params = module.params
     with reporting_errors(module):
         rancher = Rancher(params, params["namespace"])
-        target = Target(params["cluster"], params["name"], params["harvester_cluster"])
+        target = Target(params["cluster"], params["name"], params["harvester_cluster"], params["owner"])
         change = PoolChange(rancher, target, wait=params["wait"], seconds=params["wait_timeout"])
         if params["state"] == "absent":
             outcome = change.remove(check_mode=module.check_mode)

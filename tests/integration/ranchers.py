@@ -223,6 +223,8 @@ class Rancher:
             and "objectRef" in event
             and "dryRun" not in event["requestURI"]
             and not (granted_only and event["responseStatus"]["code"] == 403)
+            # What was refused because Rancher had written in the meantime is asked for again.
+            and event["responseStatus"]["code"] != 409
         ]
 
     def until(self, condition: Callable[[], T]) -> T:

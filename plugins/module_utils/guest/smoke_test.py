@@ -18,8 +18,10 @@ Json = dict[str, Any]
 LABEL = "vgpu.fleet/smoke-test"
 NODE_ANNOTATION = "vgpu.fleet/node"
 PASSED = "Test PASSED"
-# What a run that was killed leaves behind goes by itself.
+# What a run that was killed leaves behind goes by itself: a job that waits for a GPU ends at its deadline, and a job
+# that has ended is removed after a day.
 KEPT_SECONDS = 86400
+DEFAULT_SECONDS, GRACE_SECONDS = 600, 60
 
 
 @dataclass(frozen=True)
@@ -32,12 +34,20 @@ class Sample:
     gpus: int = 1
     runtime_class: str = ""
     pull_secrets: Sequence[str] = ()
+    # How long the run waits for its jobs.
+    seconds: int = DEFAULT_SECONDS
 
 
 def jobs(nodes: Iterable[Mapping[str, Any]], names: Sequence[str], sample: Sample) -> list[Json]:
     """One for each node of these names; without names, for each that offers a GPU."""
     chosen = [node for node in nodes if (node["metadata"]["name"] in names if names else gpus_of(node))]
     return [_job(node, number, sample) for number, node in enumerate(chosen, start=1)]
+
+
+def deadline(seconds: int) -> int:
+    """Well after the run has stopped waiting, since each look takes time as well: the pods go at the deadline, and with
+    them what they say."""
+    return 2 * max(seconds, 1) + GRACE_SECONDS
 
 
 def _job(node: Mapping[str, Any], number: int, sample: Sample) -> Json:
@@ -71,6 +81,7 @@ def _job(node: Mapping[str, Any], number: int, sample: Sample) -> Json:
         },
         "spec": {
             "backoffLimit": 0,
+            "activeDeadlineSeconds": deadline(sample.seconds),
             "ttlSecondsAfterFinished": KEPT_SECONDS,
             "template": {"metadata": {"labels": mark}, "spec": pod},
         },
@@ -121,6 +132,10 @@ def _reason(job: Mapping[str, Any], pods: Sequence[Mapping[str, Any]], log: str)
     mine = [pod for pod in pods if (pod["metadata"].get("labels") or {}).get("job-name") == name]
     for pod in mine:
         said += _said(pod.get("status") or {})
+    if not mine:
+        # At the deadline the pods go, and only the job itself says why.
+        conditions = (job.get("status") or {}).get("conditions") or []
+        said += [why(one) for one in conditions if (one.get("type"), one.get("status")) == ("Failed", "True")]
     nothing = "its pod has not run" if mine else "its pod has not been made"
     return "; ".join(dict.fromkeys(filter(None, said))) or nothing
 

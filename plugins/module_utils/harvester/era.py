@@ -31,7 +31,7 @@ class TooOld(FleetError):
 
 @dataclass(frozen=True)
 class Era:
-    """What a version does in its own way. The patch level only matters around 1.5.1."""
+    """What a version does in its own way. The patch level only matters around 1.4.2 and 1.5.1."""
 
     version: tuple[int, int, int]
 
@@ -42,6 +42,12 @@ class Era:
     @property
     def upper_case_resources(self) -> bool:
         return self.version < (1, 5, 1)
+
+    @property
+    def display_for_each_vgpu(self) -> bool:
+        """Up to 1.4.1, which ships KubeVirt 1.2, every vGPU without options gets a boot display, and two keep a VM from
+        starting. From KubeVirt 1.3 on only the first one gets it."""
+        return self.version < (1, 4, 2)
 
     @property
     def has_mig(self) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import count
@@ -96,8 +96,21 @@ class Machine:
 
     @property
     def displays(self) -> int:
-        """How many vGPUs of the spec have a boot display, as up to 1.7 each may have."""
-        return sum(has_display(gpu) for gpu in self.devices[GPUS] if self.type_of(gpu))
+        """How many vGPUs of the spec have a boot display. A VM with more than one does not start."""
+        return len(self.showing(self.devices[GPUS]))
+
+    def showing(self, gpus: Sequence[Json]) -> list[int]:
+        """The positions of vGPUs to which KubeVirt gives a boot display (a display with ramFB).
+
+        Up to KubeVirt 1.2 each vGPU without options gets one. From 1.3 on the first one gets it if no entry says
+        anything about displays; as soon as one does, those that do not say anything get none.
+        """
+        vgpus = [index for index, gpu in enumerate(gpus) if self.type_of(gpu)]
+        if self.era.display_for_each_vgpu:
+            return [index for index in vgpus if gpus[index].get("virtualGPUOptions") is None or _shows(gpus[index])]
+        if all(_display(gpu) is None for gpu in gpus):
+            return vgpus[:1]
+        return [index for index in vgpus if _shows(gpus[index])]
 
     @property
     def note_text(self) -> str | None:
@@ -207,7 +220,7 @@ def _arranged(machine: Machine, target: Mapping[str, int]) -> dict[str, list[Jso
     kept[field] += moved + [{"name": "", "deviceName": resource} for resource in resources]
     _name(machine, kept)
     if field == GPUS:
-        kept[GPUS] = list(_with_one_display(machine, kept[GPUS]))
+        kept[GPUS] = _with_one_display(machine, kept[GPUS])
     return kept
 
 
@@ -228,33 +241,54 @@ def _name(machine: Machine, devices: dict[str, list[Json]]) -> None:
             seen.add(name)
 
 
-def _with_one_display(machine: Machine, gpus: list[Json]) -> Iterator[Json]:
-    """Only one vGPU may have the boot display, and each has it by default (facts 6.1). The one that has it keeps it."""
-    had_display = machine.displays > 0
+def _with_one_display(machine: Machine, gpus: list[Json]) -> list[Json]:
+    """Of several vGPUs one has the boot display, and each entry says so, which is right in all versions of KubeVirt.
+
+    A VM that starts as it is, and has the right vGPUs, is left alone.
+    """
+    before = machine.devices[GPUS]
+    if gpus == before and machine.displays <= 1:
+        return gpus
     vgpus = [index for index, gpu in enumerate(gpus) if machine.type_of(gpu)]
-    showing = next((index for index in vgpus if had_display and has_display(gpus[index])), min(vgpus, default=None))
-    for index, gpu in enumerate(gpus):
-        if index == showing:
-            # The one that had it may have been taken out.
-            yield _displaying(gpu, True) if had_display and not has_display(gpu) else gpu
-        elif index in vgpus and has_display(gpu):
-            yield _displaying(gpu, False)
-        else:
-            yield gpu
+    chosen = _keeping_display(machine, gpus, vgpus)
+    if len(vgpus) == 1 and (chosen is None or machine.showing(gpus) == vgpus):
+        return gpus
+    return [_displaying(gpu, index == chosen) if index in vgpus else gpu for index, gpu in enumerate(gpus)]
 
 
-def has_display(gpu: Json) -> bool:
-    display = (gpu.get("virtualGPUOptions") or {}).get("display") or {}
-    return display.get("enabled") is not False and (display.get("ramFB") or {}).get("enabled") is not False
+def _keeping_display(machine: Machine, gpus: list[Json], vgpus: list[int]) -> int | None:
+    """The vGPU that has the display keeps it, or passes it on if it goes. None for a VM that has none by choice."""
+    before = machine.devices[GPUS]
+    shown = [before[index].get("name") for index in machine.showing(before)]
+    if not shown and any(machine.type_of(gpu) for gpu in before):
+        return None
+    return next((index for index in vgpus if gpus[index].get("name") in shown), min(vgpus, default=None))
+
+
+def _display(gpu: Json) -> Json | None:
+    """What an entry says about its display; None if it says nothing."""
+    display: Json | None = (gpu.get("virtualGPUOptions") or {}).get("display")
+    return display
+
+
+def _shows(gpu: Json) -> bool:
+    """Whether an entry asks for a boot display. What it does not say about a display is on by default."""
+    display = _display(gpu)
+    return (
+        display is not None
+        and display.get("enabled") is not False
+        and (display.get("ramFB") or {}).get("enabled") is not False
+    )
 
 
 def _displaying(gpu: Json, enabled: bool) -> Json:
-    options = gpu.get("virtualGPUOptions") or {}
-    display = dict(options.get("display") or {})
-    if enabled and display.get("enabled") is False:
+    display = dict(_display(gpu) or {})
+    if _display(gpu) is not None and not enabled and not _shows(gpu):
+        return gpu
+    if enabled or "enabled" not in display:
         display["enabled"] = True
     display["ramFB"] = {**(display.get("ramFB") or {}), "enabled": enabled}
-    return {**gpu, "virtualGPUOptions": {**options, "display": display}}
+    return {**gpu, "virtualGPUOptions": {**(gpu.get("virtualGPUOptions") or {}), "display": display}}
 
 
 def _remaining_note(machine: Machine, devices: Mapping[str, list[Json]]) -> str | None:

@@ -10,7 +10,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ansible_collections.vgpu.fleet.plugins.module_utils.errors import FleetError
@@ -124,6 +124,8 @@ class Change:
     before: Pool | None
     after: Pool | None
     config: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    # Whether the pool gets a machine config of its own, which the API server names when it is made.
+    new_config: bool = False
 
     @property
     def entry_changed(self) -> bool:
@@ -140,6 +142,18 @@ class Change:
             return False
         schema = self.before.entry.get("dynamicSchemaSpec") != self.after.entry.get("dynamicSchemaSpec")
         return bool(self.config) or (schema and self.before.resources != self.after.resources)
+
+    @property
+    def config_content(self) -> Json:
+        """Everything that a new machine config says; empty strings are what the driver takes for not given."""
+        fields = self.after.config.fields if self.after else {}
+        return {key: value for key, value in fields.items() if value != ""}
+
+    def with_config(self, name: str) -> Change:
+        """The same change, once the new machine config has its name."""
+        if self.after is None:
+            return self
+        return replace(self, after=Pool(_referring_to(self.after.entry, name), self.after.config))
 
 
 def check(name: str, wish: Wish) -> None:
@@ -168,19 +182,28 @@ def check(name: str, wish: Wish) -> None:
             raise InvalidPool(f"rolling_update.{option} is {value!r}.", hint="Use a number or a share such as 25%.")
 
 
-def plan(name: str, config_name: str, before: Pool | None, wish: Wish) -> Change:
-    """Everything the task does not speak of stays as it is; a new pool gets what the driver would take."""
+def plan(name: str, before: Pool | None, wish: Wish, *, shared: bool = False) -> Change:
+    """Everything the task does not speak of stays as it is; a new pool gets what the driver would take.
+
+    Rancher replaces the machines of every pool that refers to a config that changes. So a pool whose config is `shared`
+    gets a config of its own, and the one it had is left alone.
+    """
     if before is None:
-        return _new(name, config_name, wish)
+        return _new(name, wish)
     changes = _config_changes(before, wish)
     config = MachineConfig({**before.config.fields, **changes})
     entry = _entry(dict(before.entry), wish)
     if wish.vgpus and before.drops_vgpus:
         del entry["dynamicSchemaSpec"]
-    return Change(before, Pool(entry, config), changes)
+    own = shared and bool(changes)
+    return Change(before, Pool(_referring_to(entry, "") if own else entry, config), changes, new_config=own)
 
 
-def _new(name: str, config_name: str, wish: Wish) -> Change:
+def _referring_to(entry: Mapping[str, Any], config: str) -> Json:
+    return {**entry, "machineConfigRef": {**(entry.get("machineConfigRef") or {}), "name": config}}
+
+
+def _new(name: str, wish: Wish) -> Change:
     lacking = [
         option
         for option, given in (
@@ -202,10 +225,10 @@ def _new(name: str, config_name: str, wish: Wish) -> Change:
     }
     entry = {
         "name": name,
-        "machineConfigRef": {"kind": "HarvesterConfig", "name": config_name},
+        "machineConfigRef": {"kind": "HarvesterConfig", "name": ""},
         **_entry({}, Wish(roles=["worker"])),
     }
-    return Change(None, Pool(_entry(entry, wish), MachineConfig(fields)), fields)
+    return Change(None, Pool(_entry(entry, wish), MachineConfig(fields)), fields, new_config=True)
 
 
 def remove(before: Pool | None, others: Sequence[Pool]) -> Change:

@@ -12,15 +12,16 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from ansible_collections.vgpu.fleet.plugins.module_utils.errors import FleetError
+from ansible_collections.vgpu.fleet.plugins.module_utils.errors import FleetError, listing
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester import vm_rules
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.api import Conflict, Json, NotFound
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.cluster import Cluster
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.observation import Observation
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.records import spellings
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.snapshot import Listing, Snapshot
-from ansible_collections.vgpu.fleet.plugins.module_utils.rancher import pool as pools
+from ansible_collections.vgpu.fleet.plugins.module_utils.rancher import ownership, pool as pools
 from ansible_collections.vgpu.fleet.plugins.module_utils.rancher.fit import PoolDemand, refuse_what_does_not_fit
+from ansible_collections.vgpu.fleet.plugins.module_utils.rancher.ownership import Reference, pool_entries
 from ansible_collections.vgpu.fleet.plugins.module_utils.rancher.pool import Change, Pool, Wish
 from ansible_collections.vgpu.fleet.plugins.module_utils.rancher.rancher import (
     Rancher,
@@ -29,7 +30,6 @@ from ansible_collections.vgpu.fleet.plugins.module_utils.rancher.rancher import 
     configs_path,
     deployments_path,
     machines_path,
-    pool_entries,
     vm_of,
 )
 
@@ -49,6 +49,12 @@ class Target:
     cluster: str
     name: str
     harvester: str | None = None
+    # Whose mark new machine configs get.
+    owner: str = ownership.COLLECTION
+
+    @property
+    def reference(self) -> Reference:
+        return Reference(self.cluster, self.name)
 
 
 @dataclass
@@ -56,7 +62,7 @@ class Outcome:
     change: Change
     record: Json
     warnings: list[str] = field(default_factory=list)
-    replaced: bool = False
+    replaced: list[Json] = field(default_factory=list)
     diff: Json = field(default_factory=dict)
 
     def as_result(self) -> Json:
@@ -75,6 +81,7 @@ class PoolChange:
         self._wait = wait
         self._seconds = seconds
         self._warnings: list[str] = []
+        self._made_config = ""
         self._reading = rancher.read()
         self._cluster = rancher.find(self._reading, target.cluster)
 
@@ -89,6 +96,11 @@ class PoolChange:
 
     def ensure(self, wish: Wish, vgpus: Sequence[Mapping[str, Any]] | None, *, check_mode: bool) -> Outcome:
         pools.check(self._target.name, wish)
+        if not ownership.LABEL_VALUE.fullmatch(self._target.owner):
+            raise pools.InvalidPool(
+                f"owner {self._target.owner!r} is no value for a label.",
+                hint="Use up to 63 letters, digits, hyphens, underscores and dots.",
+            )
         wish = self._with_resources(wish, vgpus)
         change = self._planned(wish)
         if change.changed:
@@ -96,7 +108,7 @@ class PoolChange:
         outcome = self._outcome(change)
         leaving = self._names() if change.rolls else frozenset()
         if change.changed and not check_mode:
-            self._write(change, wish)
+            change = self._write(change, wish)
             self._reading = self._rancher.read()
             outcome.record = self._record(change.after)
         if self._wait and not check_mode and change.after is not None:
@@ -108,6 +120,8 @@ class PoolChange:
         before, others = self._found()
         change = pools.remove(before, others)
         outcome = self._outcome(change)
+        if before is not None and (reason := self._stays_because(self._reading, before.config_name)):
+            self._warnings.append(f"HarvesterConfig {before.config_name} stays: {reason}.")
         if change.changed and not check_mode:
             self._write(change, None)
             if self._wait:
@@ -135,11 +149,31 @@ class PoolChange:
 
     def _planned(self, wish: Wish) -> Change:
         before, others = self._found()
-        config_name = f"nc-{self._target.cluster}-{self._target.name}"
-        change = pools.plan(self._target.name, config_name, before, wish)
+        change = pools.plan(self._target.name, before, wish, shared=before is not None and self._is_shared(before))
         if before is not None and change.after is not None and _loses_role(before, change.after):
             pools.refuse_to_lose_a_role(before, others)
         return change
+
+    def _config(self, name: str) -> Json | None:
+        return self._reading.configs.items.get(f"{self._rancher.namespace}/{name}")
+
+    def _is_shared(self, pool: Pool) -> bool:
+        config = self._config(pool.config_name)
+        clusters = self._reading.clusters.items.values()
+        return config is not None and ownership.is_shared(clusters, config, self._target.reference)
+
+    def _replaced(self, change: Change) -> list[Json]:
+        """Every pool whose machines Rancher replaces, with the machines there are."""
+        rolling = {self._target.reference} if change.rolls else set()
+        if change.before is not None and change.config and not change.new_config:
+            rolling |= ownership.references(self._reading.clusters.items.values(), change.before.config_name)
+        found = []
+        for one in sorted(rolling):
+            cluster = self._rancher.find(self._reading, one.cluster)
+            machines = [machine["metadata"]["name"] for machine in self._reading.machines_of(cluster, one.pool)]
+            if machines:
+                found.append({"cluster": one.cluster, "pool": one.pool, "machines": machines})
+        return found
 
     def _judge(self, change: Change, *, check_mode: bool) -> None:
         """Refuse what Harvester has no room for, once GPUs that are still changing have settled."""
@@ -217,29 +251,30 @@ class PoolChange:
 
     # Telling
     def _outcome(self, change: Change) -> Outcome:
-        machines = self._reading.machines_of(self._cluster, self._target.name)
-        replaced = change.rolls and bool(machines)
+        replaced = self._replaced(change)
         if change.before is not None and change.after is not None:
-            self._doubt(change, change.after)
-        return Outcome(
-            change,
-            self._record(change.after),
-            self._warnings,
-            replaced,
-            self._diff(change, [one["metadata"]["name"] for one in machines] if replaced else []),
-        )
+            self._doubt(change, change.before, change.after)
+        self._warnings += [f"Rancher replaces all machines of pool {one['pool']}." for one in replaced]
+        return Outcome(change, self._record(change.after), self._warnings, replaced, self._diff(change, replaced))
 
-    def _doubt(self, change: Change, after: Pool) -> None:
+    def _doubt(self, change: Change, before: Pool, after: Pool) -> None:
         names = [one.name for one in after.config.requests] if after.resources else []
         if len(set(names)) != len(names):
             self._warnings.append(
                 f"Pool {self._target.name} requests several vGPUs by one name, and a VM with two devices of one name"
                 " does not start. Change the pool's vgpus to have them named anew."
             )
-        if change.rolls and self._reading.machines_of(self._cluster, self._target.name):
-            self._warnings.append(f"Rancher replaces all machines of pool {self._target.name}.")
+        if change.new_config:
+            config = self._config(before.config_name) or {"metadata": {"name": before.config_name}}
+            clusters = self._reading.clusters.items.values()
+            others = {str(one) for one in ownership.references(clusters, before.config_name)}
+            users = (others | ownership.owning_clusters(config)) - {str(self._target.reference), self._target.cluster}
+            self._warnings.append(
+                f"Pool {self._target.name} shares HarvesterConfig {before.config_name} with {listing(sorted(users))},"
+                " so it gets one of its own. The shared one is not changed."
+            )
 
-    def _diff(self, change: Change, replaced: list[str]) -> Json:
+    def _diff(self, change: Change, replaced: list[Json]) -> Json:
         if not change.changed:
             return {}
         before = self._described(change.before)
@@ -252,8 +287,11 @@ class PoolChange:
         if "userData" in change.config and change.before is not None:
             result["before"]["user_data"], result["after"]["user_data"] = "(not shown)", "(not shown, different)"
         if replaced:
-            result["before"]["machines"] = replaced
-            result["after"]["machines"] = [f"{name} will be replaced" for name in replaced]
+            result["before"]["machines"] = {f"{one['cluster']}/{one['pool']}": one["machines"] for one in replaced}
+            result["after"]["machines"] = {
+                f"{one['cluster']}/{one['pool']}": [f"{name} will be replaced" for name in one["machines"]]
+                for one in replaced
+            }
         return result
 
     def _described(self, pool: Pool | None) -> Json:
@@ -286,71 +324,112 @@ class PoolChange:
         }
 
     # Writing
-    def _write(self, change: Change, wish: Wish | None) -> None:
-        """A new config before the pool that names it; limits of a replacement before the change that causes it."""
-        if change.before is None and change.after is not None:
-            self._make_config(change.after.config_name, change.config)
-        change = self._write_entry(change, wish)
-        if change.before is not None and change.config:
-            self._rancher.api.patch(self._config_path(change.before.config_name), dict(change.config))
-        if change.after is None and change.before is not None:
-            self._drop_config(change.before.config_name)
-
-    def _config_path(self, name: str) -> str:
-        return f"{configs_path(self._rancher.namespace)}/{name}"
-
-    def _make_config(self, name: str, config: Mapping[str, Any]) -> None:
-        body = {
-            "apiVersion": "rke-machine-config.cattle.io/v1",
-            "kind": "HarvesterConfig",
-            "metadata": {"name": name, "namespace": self._rancher.namespace},
-            **{key: value for key, value in config.items() if value != ""},
-        }
-        try:
-            self._rancher.api.post(configs_path(self._rancher.namespace), body)
-        except Conflict:
-            # Left by a run that did not get to the pool.
-            left = self._rancher.api.get(self._config_path(name))
-            self._rancher.api.put(self._config_path(name), {**body, "metadata": left["metadata"]})
-
-    def _write_entry(self, change: Change, wish: Wish | None) -> Change:
+    def _write(self, change: Change, wish: Wish | None) -> Change:
+        """What was written. Everything that others change meanwhile is read again, and the change planned anew."""
         for _attempt in range(ATTEMPTS):
-            if not change.entry_changed:
-                return change
-            entries = [one for one in pool_entries(self._cluster) if one.get("name") != self._target.name]
-            position = next(
-                (i for i, one in enumerate(pool_entries(self._cluster)) if one.get("name") == self._target.name),
-                len(entries),
-            )
-            if change.after is not None:
-                entries.insert(position, dict(change.after.entry))
-            patch = {
-                "metadata": {"resourceVersion": self._cluster["metadata"]["resourceVersion"]},
-                "spec": {"rkeConfig": {"machinePools": entries}},
-            }
             try:
-                path = f"{clusters_path(self._rancher.namespace)}/{self._target.cluster}"
-                self._cluster = self._rancher.api.patch(path, patch)
-                return change
+                change = self._write_once(change)
+                break
             except Conflict:
                 self._reading = self._rancher.read()
                 self._cluster = self._rancher.find(self._reading, self._target.cluster)
                 change = self._planned(wish) if wish is not None else pools.remove(*self._found())
-        raise Conflict(
-            f"Cluster {self._target.cluster} changes faster than it can be written.", status=409, hint="Run it again."
+        else:
+            raise Conflict(
+                f"Cluster {self._target.cluster} changes faster than it can be written.",
+                status=409,
+                hint="Run it again.",
+            )
+        if self._made_config and (change.after is None or change.after.config_name != self._made_config):
+            # Somebody else made the pool in the meantime.
+            self._drop_config(self._made_config)
+        return change
+
+    def _write_once(self, change: Change) -> Change:
+        """A new config before the pool that names it; limits of a replacement before the change that causes it."""
+        if change.new_config:
+            self._made_config = self._make_config(change)
+            change = change.with_config(self._made_config)
+        if change.entry_changed:
+            self._write_entry(change)
+        if change.before is not None and change.config and not change.new_config:
+            self._write_config(change.before, change.config)
+        if change.after is None and change.before is not None:
+            self._drop_config(change.before.config_name)
+        return change
+
+    def _config_path(self, name: str) -> str:
+        return f"{configs_path(self._rancher.namespace)}/{name}"
+
+    def _make_config(self, change: Change) -> str:
+        """The API server chooses a name that nobody has, as for Rancher's own pages."""
+        content = change.config_content
+        clusters, configs = self._reading.clusters.items, self._reading.configs.items
+        before = self._config(self._made_config) or ownership.leftover(
+            list(clusters.values()), configs.values(), self._target.reference, self._target.owner
         )
+        if before:
+            gone = [key for key in before if key not in ("apiVersion", "kind", "metadata", *content)]
+            patch = {"metadata": _as_read(before), **dict.fromkeys(gone), **content}
+            name = str(before["metadata"]["name"])
+            self._rancher.api.patch(self._config_path(name), patch)
+            return name
+        body = {
+            "apiVersion": "rke-machine-config.cattle.io/v1",
+            "kind": "HarvesterConfig",
+            "metadata": {
+                "generateName": f"nc-{self._target.cluster}-{self._target.name}-",
+                "namespace": self._rancher.namespace,
+                "labels": ownership.marks(self._target.owner),
+                "annotations": {
+                    ownership.CLUSTER_ANNOTATION: self._target.cluster,
+                    ownership.POOL_ANNOTATION: self._target.name,
+                },
+            },
+            **content,
+        }
+        return str(self._rancher.api.post(configs_path(self._rancher.namespace), body)["metadata"]["name"])
+
+    def _write_config(self, pool: Pool, changes: Mapping[str, Any]) -> None:
+        """Rancher replaces the machines of every pool that refers to it, so who does is asked once more."""
+        read = self._config(pool.config_name)
+        clusters = Listing.of(self._rancher.api.get(clusters_path(self._rancher.namespace))).items.values()
+        if ownership.references(clusters, pool.config_name) - {self._target.reference}:
+            raise Conflict(f"Another pool refers to HarvesterConfig {pool.config_name} now.", status=409)
+        patch = {**({"metadata": _as_read(read)} if read else {}), **changes}
+        self._rancher.api.patch(self._config_path(pool.config_name), patch)
+
+    def _write_entry(self, change: Change) -> None:
+        entries = [one for one in pool_entries(self._cluster) if one.get("name") != self._target.name]
+        position = next(
+            (i for i, one in enumerate(pool_entries(self._cluster)) if one.get("name") == self._target.name),
+            len(entries),
+        )
+        if change.after is not None:
+            entries.insert(position, dict(change.after.entry))
+        patch = {"metadata": _as_read(self._cluster), "spec": {"rkeConfig": {"machinePools": entries}}}
+        path = f"{clusters_path(self._rancher.namespace)}/{self._target.cluster}"
+        self._cluster = self._rancher.api.patch(path, patch)
 
     def _drop_config(self, name: str) -> None:
-        used = any(
-            (entry.get("machineConfigRef") or {}).get("name") == name
-            for cluster in self._rancher.read().clusters.items.values()
-            for entry in pool_entries(cluster)
-        )
-        if name and not used:
+        reading = self._rancher.read()
+        if f"{self._rancher.namespace}/{name}" in reading.configs.items and not self._stays_because(reading, name):
             try:
                 self._rancher.api.delete(self._config_path(name))
             except NotFound:
                 return
+
+    def _stays_because(self, reading: Reading, name: str) -> str:
+        """Only a config that carries our mark, and that no other pool refers to, goes with its pool."""
+        config = reading.configs.items.get(f"{self._rancher.namespace}/{name}")
+        if config is None:
+            return ""
+        users = ownership.references(reading.clusters.items.values(), name) - {self._target.reference}
+        if users:
+            return f"{listing(sorted(map(str, users)))} refers to it"
+        return (
+            "" if ownership.is_ours(config, self._target.owner) else f"it is not marked as made by {self._target.owner}"
+        )
 
     # Waiting
     def _observed(self) -> dict[str, Listing]:
@@ -429,6 +508,11 @@ class PoolChange:
                     f" {self._seconds:.0f} s after its removal.",
                     hint="Rancher goes on removing them: see the machines in its cluster page.",
                 )
+
+
+def _as_read(thing: Json) -> Json:
+    """Metadata for a patch that the API server refuses if the object has changed since it was read."""
+    return {"resourceVersion": thing["metadata"]["resourceVersion"]}
 
 
 def _loses_role(before: Pool, after: Pool) -> bool:

@@ -20,10 +20,10 @@ from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.api import Ap
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.cluster import Cluster
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.snapshot import Listing
 from ansible_collections.vgpu.fleet.plugins.module_utils.rancher.machine_config import MachineConfig
+from ansible_collections.vgpu.fleet.plugins.module_utils.rancher.ownership import CREDENTIALS_NAMESPACE, pool_entries
 from ansible_collections.vgpu.fleet.plugins.module_utils.rancher.pool import Pool
 
 PROXY = "/k8s/clusters/"
-CREDENTIALS_NAMESPACE = "cattle-global-data"
 CREDENTIAL_PREFIX = "harvestercredentialConfig-"
 CLUSTER_LABEL = "cluster.x-k8s.io/cluster-name"
 POOL_LABEL = "rke.cattle.io/rke-machine-pool-name"
@@ -79,10 +79,6 @@ class Reading:
             and (machine["metadata"].get("labels") or {}).get(POOL_LABEL) == pool
             and "deletionTimestamp" not in machine["metadata"]
         ]
-
-
-def pool_entries(cluster: Json) -> list[Json]:
-    return list(((cluster.get("spec") or {}).get("rkeConfig") or {}).get("machinePools") or [])
 
 
 def vm_of(machine: Json) -> str:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tests.integration.api import PODS, VGPUS, VM_ACTIONS, VMIS, VMS
-from tests.integration.lab_harvester.beginnings import FROM_1_8_ON, four_vgpus
+from tests.integration.lab_harvester.beginnings import FROM_1_8_ON, UP_TO_1_7, four_vgpus
 from tests.integration.lab_harvester.machines import A2_4A, A2_4Q, ALLOCATION, device, devices_of, machine, note_for
 
 Json = dict[str, Any]
@@ -228,6 +228,16 @@ class TestScheduling:
         with existing(lab, machine("plain", note=stale, run=True)):
             lab.until(lambda: runs(lab, "plain") and note(lab.read(f"{VMS}/plain")) is None)
 
+    @UP_TO_1_7
+    def test_h6_from_kubevirt_1_3_on_two_boot_displays_are_refused_and_two_vgpus_without_options_start(self, vm_lab):
+        asked = {"virtualGPUOptions": {"display": {}}}
+        pair = [device("one", **asked), device("two", **asked)]
+        answer = vm_lab.api.post(VMS, machine("pair", gpus=pair), dryRun="All")
+        assert answer.status == 422
+        assert "configuring multiple displays with ramfb is not valid" in answer.message
+        with existing(vm_lab, machine("pair", gpus=[device("one"), device("two")], run=True)):
+            vm_lab.until(lambda: runs(vm_lab, "pair"))
+
     @FROM_1_8_ON
     def test_a_device_that_is_not_permitted_is_admitted_and_never_starts(self, vm_lab):
         """Harvester lets a whole GPU pass by its generic name (facts 4.4.13); KubeVirt does not."""
@@ -238,3 +248,17 @@ class TestScheduling:
             assert (failed["status"], failed["reason"]) == ("False", "FailedCreate")
             assert "is not permitted in permittedHostDevices configuration" in failed["message"]
             assert launchers(lab, "whole") == []
+
+
+def test_h6_up_to_kubevirt_1_2_two_vgpus_without_options_keep_a_vm_from_starting(labs):
+    """Each of them gets a boot display. With one that says so, as harvester_vgpu_vm writes it, the VM starts."""
+    lab = labs("vm").begin(version="1.4.1", arranged=four_vgpus)
+    with existing(lab, machine("pair", gpus=[device("one"), device("two")], run=True)):
+        failed = lab.until(lambda: conditions(lab.find(f"{VMIS}/pair") or {}).get("Synchronized"))
+        assert failed["status"] == "False"
+        assert "Only one vgpu device can have 'ramfb' enabled" in failed["message"]
+        assert phase(lab, "pair") == "Scheduled"
+    first, second = ({"display": {"enabled": True, "ramFB": {"enabled": shown}}} for shown in (True, False))
+    gpus = [device("one", virtualGPUOptions=first), device("two", virtualGPUOptions=second)]
+    with existing(lab, machine("pair", gpus=gpus, run=True)):
+        lab.until(lambda: runs(lab, "pair"))

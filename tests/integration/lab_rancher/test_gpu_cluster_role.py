@@ -18,6 +18,7 @@ OPERATOR, LICENCE = "/api/v1/namespaces/gpu-operator", "/api/v1/namespaces/gpu-o
 JOBS, PODS = "/apis/batch/v1/namespaces/default/jobs", "/api/v1/namespaces/default/pods"
 CHARTS = "/apis/helm.cattle.io/v1/namespaces/kube-system/helmcharts"
 POLICIES = "/apis/nvidia.com/v1/clusterpolicies"
+OURS = {"app.kubernetes.io/managed-by": "vgpu.fleet", "vgpu.fleet/owner": "vgpu.fleet"}
 PASSWORD, LICENCE_TOKEN = "hunter2-in-user-data", "token-of-the-licence-server"
 ROLES = ("rancher_gpu_cluster", "gpu_operator", "gpu_smoke_test")
 
@@ -151,7 +152,9 @@ def from_nothing(rancher: Rancher, plays: Playbooks) -> Cluster:
         "cloud-provider-config": "secret://fleet-default:harvesterconfig-demo",
     }
     assert rancher.local.read(PROVIDER)["metadata"]["annotations"]["v2prov-secret-authorized-for-cluster"] == "demo"
-    assert FOUR_Q in rancher.local.read(f"{CONFIGS}/nc-demo-gpu")["vgpuInfo"]
+    assert [FOUR_Q in one.get("vgpuInfo", "") for one in rancher.local.items(CONFIGS)].count(True) == 1
+    made_by_us = [*rancher.local.items(CONFIGS), *map(rancher.local.read, (f"{CREDENTIALS}/cc-demo", PROVIDER))]
+    assert all(one["metadata"]["labels"].items() >= OURS.items() for one in made_by_us)
 
     rancher.mark()
     before = everything(rancher, guest)
@@ -210,6 +213,72 @@ def test_from_nothing_to_test_passed_and_what_is_told_when_something_is_missing(
     assert not rancher.vms()
     assert rancher.local.items(CONFIGS) == []
     assert rancher.local.find(f"{CREDENTIALS}/cc-demo") is rancher.local.find(PROVIDER) is None
+
+
+def no_machines(rancher: Rancher, **changes: Any) -> Json:
+    """A cluster whose pools have no machines, for what is about other objects."""
+    pools = [{"name": "control", "quantity": 0, "roles": ["etcd", "control_plane", "worker"]}]
+    return cluster(rancher, pools=pools, wait=False, **changes)
+
+
+def test_rc1_rc2_secrets_and_configs_of_others_are_neither_used_nor_deleted(rancher: Rancher, plays: Playbooks) -> None:
+    role, local = "rancher_gpu_cluster", rancher.local
+    harvester = rancher.env["LAB_RANCHER_HARVESTER_ID"]
+
+    def credential(name: str, identity: str) -> None:
+        content = {"harvestercredentialConfig-clusterId": identity}
+        local.make(CREDENTIALS, {"metadata": {"name": name}, "type": "Opaque", "stringData": content})
+
+    def told(results: list[Result]) -> str:
+        (result,) = [fact(results, "rancher_gpu_cluster_result")]
+        return " ".join(result["kept"])
+
+    # A leftover of another Harvester, one that nobody marked, and a cluster of somebody else.
+    credential("cc-demo", "c-m-elsewhere")
+    credential("cc-five5", harvester)
+    rancher.make_cluster("theirs")
+    rancher.mark()
+    refused = failures(
+        plays.run_all(
+            trying(role, no_machines(rancher)),
+            trying(role, no_machines(rancher, name="five5")),
+            trying(role, no_machines(rancher, name="theirs")),
+            trying(role, no_machines(rancher, name="theirs", state="absent")),
+        )
+    )
+    assert len(refused) == 4, refused
+    assert f"Secret cattle-global-data/cc-demo is for Harvester c-m-elsewhere, not for {harvester}" in refused[0]
+    assert "Secret cattle-global-data/cc-five5 exists and was not made by this collection" in refused[1]
+    assert "Cluster fleet-default/theirs exists and was not made by this role" in refused[2]
+    assert refused[2] == refused[3]
+    assert rancher.writes() == []
+
+    # The user's own credential, and the config of a pool that another cluster refers to as well.
+    local.delete(f"{CREDENTIALS}/cc-demo")
+    credential("cc-demo", harvester)
+    given = no_machines(rancher, credential="cattle-global-data:cc-demo")
+    made = plays.run_all(trying(role, given))
+    assert not failures(made), made[-1]["output"]
+    (config,) = local.items(CONFIGS)
+    rancher.make_cluster(
+        "two", rancher.pool("a", 0, config["metadata"]["name"]), credential="cattle-global-data:cc-demo"
+    )
+    absent = {**given, "rancher_gpu_cluster_state": "absent"}
+    early = plays.run_all(trying(role, absent))
+    assert not failures(early), early[-1]["output"]
+    assert "Secret fleet-default/harvesterconfig-demo: Rancher needs it until the machines are gone" in told(early)
+    assert local.find(PROVIDER) is not None
+    late = plays.run_all(
+        trying(role, {**absent, "rancher_gpu_cluster_wait": True, "rancher_gpu_cluster_credential": ""})
+    )
+    assert not failures(late), late[-1]["output"]
+    assert "Secret cattle-global-data/cc-demo: two uses it" in told(late)
+    assert f"HarvesterConfig fleet-default/{config['metadata']['name']}: two/a uses it" in told(late)
+    assert local.find(PROVIDER) is None
+    assert local.find(f"{CREDENTIALS}/cc-demo") is not None
+    assert [one["metadata"]["name"] for one in local.items(CONFIGS)] == [config["metadata"]["name"]]
+    for name in ("cc-demo", "cc-five5"):
+        local.delete(f"{CREDENTIALS}/{name}")
 
 
 def dry_run_of_what_is_there(rancher: Rancher, plays: Playbooks, there: Json) -> None:

@@ -10,7 +10,7 @@ import pytest
 from tests.integration.api import NODES, VMIS
 from tests.integration.modules.permissions import USER, Automation, binding, collection, documented, rights
 from tests.integration.modules.playbooks import Playbooks, Result, predicting
-from tests.integration.ranchers import CONFIGS, CONTROL_ROLES, FOUR_Q, Rancher
+from tests.integration.ranchers import CLUSTERS, CONFIGS, CONTROL_ROLES, FOUR_Q, Rancher
 
 MODULE = "rancher_gpu_pool"
 SECRET = "hunter2-in-user-data"
@@ -37,8 +37,11 @@ def either(request: pytest.FixtureRequest) -> Rancher:
     return found
 
 
-def config(rancher: Rancher, name: str = "nc-demo-gpu") -> dict[str, Any]:
-    return rancher.local.read(f"{CONFIGS}/{name}")
+def config(rancher: Rancher, name: str = "", pool: str = "gpu") -> dict[str, Any]:
+    """A machine config by its name, or the one of a pool of cluster demo."""
+    pools = rancher.local.read(f"{CLUSTERS}/demo")["spec"]["rkeConfig"]["machinePools"] if not name else []
+    named = [str(one["machineConfigRef"]["name"]) for one in pools if one["name"] == pool]
+    return rancher.local.read(f"{CONFIGS}/{name or named[0]}")
 
 
 def requested(rancher: Rancher) -> list[list[str]]:
@@ -69,7 +72,10 @@ def test_a_pool_is_made_kept_scaled_and_removed(either: Rancher, plays: Playbook
     assert rancher.writes() == ["create harvesterconfigs", "patch clusters"]
     assert made.changed
     assert not again.changed
-    assert {**predicted["pool"], "machines": []} == {**made["pool"], "machines": []}
+    unknown = {"machines": [], "machine_config": None}
+    assert {**predicted["pool"], **unknown} == {**made["pool"], **unknown}
+    assert predicted["pool"]["machine_config"] is None
+    assert made["pool"]["machine_config"].startswith("nc-demo-gpu-")
     assert made["pool"]["vgpus"][0]["spellings"]["resource"] == FOUR_Q
     assert SECRET not in made["output"]
     rancher.until(lambda: requested(rancher) == [["vgpu-0"], ["vgpu-0"]])
@@ -92,7 +98,8 @@ def test_a_pool_is_made_kept_scaled_and_removed(either: Rancher, plays: Playbook
     assert scaled["diff"] == {"before": {"quantity": 2}, "after": {"quantity": 3}}
     assert less["pool"]["quantity"] == 1
     assert wider["machines_replaced"]
-    assert any("will be replaced" in one for one in wider["diff"]["after"]["machines"])
+    assert [(one["cluster"], one["pool"]) for one in wider["machines_replaced"]] == [("demo", "gpu")]
+    assert any("will be replaced" in one for one in wider["diff"]["after"]["machines"]["demo/gpu"])
     assert SECRET not in wider["output"]
     assert rancher.writes() == ["patch clusters", "patch clusters"]
     rancher.until(lambda: len(rancher.vms()) == 1)
@@ -134,6 +141,34 @@ def test_a_pool_of_ranchers_pages_is_read_as_equal(rancher: Rancher, plays: Play
     assert rancher.writes() == ["patch clusters"]
     rancher.until(lambda: sorted(map(len, requested(rancher)))[-2:] == [1, 1])
     assert config(rancher, "nc-x1")["vgpuInfo"] == config(rancher, "nc-x2")["vgpuInfo"]
+
+
+def test_h1_no_machine_of_a_pool_that_was_not_asked_for_is_replaced(rancher: Rancher, plays: Playbooks) -> None:
+    """A config of the name that a new pool's would have, and one that two pools refer to."""
+    rancher.make_config("nc-demo-gpu", cpuCount="16")
+    rancher.make_cluster(
+        "demo",
+        rancher.pool("workers", 2, "nc-demo-gpu", **CONTROL_ROLES),
+        rancher.pool("more", 1, "nc-demo-gpu"),
+    )
+    rancher.until(lambda: len(rancher.machines()) == 3)
+    workers = sorted(one["metadata"]["name"] for one in rancher.machines("workers"))
+    (more,) = rancher.machines("more")
+    before = config(rancher, "nc-demo-gpu")
+    made, predicted, own = plays.tasks(
+        (MODULE, {**POOL, "quantity": 1, "cpus": 2}),
+        predicting(MODULE, {"cluster": "demo", "name": "more", "cpus": 2}),
+        (MODULE, {"cluster": "demo", "name": "more", "cpus": 2}),
+    )
+    assert made.changed, made.message
+    assert not made["machines_replaced"]
+    replaced = [{"cluster": "demo", "pool": "more", "machines": [more["metadata"]["name"]]}]
+    assert predicted["machines_replaced"] == own["machines_replaced"] == replaced
+    assert set(own["diff"]["after"]["machines"]) == {"demo/more"}
+    assert config(rancher, "nc-demo-gpu") == before
+    assert config(rancher, pool="more")["cpuCount"] == "2"
+    rancher.until(lambda: more["metadata"]["name"] not in [one["metadata"]["name"] for one in rancher.machines()])
+    assert sorted(one["metadata"]["name"] for one in rancher.machines("workers")) == workers
 
 
 def test_what_does_not_fit_or_makes_no_sense_is_refused_and_nothing_is_written(

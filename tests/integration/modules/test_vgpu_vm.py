@@ -159,9 +159,9 @@ def test_a_stopped_vm_gets_its_vgpus_in_the_field_of_the_era(vms: Lab, plays: Pl
     assert done.changed
     assert not done["restart_required"]
     first, second = devices(lab, "web")[field(lab)]
-    assert first == {"name": "vgpu-0", "deviceName": RESOURCE}
-    headless = {"virtualGPUOptions": {"display": {"ramFB": {"enabled": False}}}}
-    assert second == {"name": "vgpu-1", "deviceName": RESOURCE, **({} if lab.vfio else headless)}
+    for entry, name, shown in ((first, "vgpu-0", True), (second, "vgpu-1", False)):
+        options = {"virtualGPUOptions": {"display": {"enabled": True, "ramFB": {"enabled": shown}}}}
+        assert entry == {"name": name, "deviceName": RESOURCE, **({} if lab.vfio else options)}
     lab.mark()
     # Harvester rewrites names and memory; neither is a difference.
     start(lab, "web")

@@ -56,10 +56,10 @@ def driver_location(lab: Lab) -> str:
     return str(yaml.safe_load(lab.read(f"{ADDONS}/{DRIVER}")["spec"]["valuesContent"])["driverLocation"])
 
 
-def set_driver_location(lab: Lab, location: str) -> None:
+def set_driver_location(lab: Lab, location: str, *, enabled: bool = True) -> None:
     values = yaml.safe_load(lab.read(f"{ADDONS}/{DRIVER}")["spec"]["valuesContent"])
     content = yaml.safe_dump({**values, "driverLocation": location})
-    lab.write(f"{ADDONS}/{DRIVER}", {"spec": {"valuesContent": content}})
+    lab.write(f"{ADDONS}/{DRIVER}", {"spec": {"enabled": enabled, "valuesContent": content}})
 
 
 def drifted(lab: Lab) -> None:
@@ -101,11 +101,16 @@ def test_drift_is_told_then_repaired_and_then_only_that_is_left_which_nobody_can
     lab.mark()
     again = runs.playbook("drift", {**DECLARED, **REPAIR})
     assert (again.status, again.changed, left(again)) == ("successful", 0, {("not_counted", B4)})
+    # D2: the declared layout is all there should be, and there are two more.
+    fewer = {"harvester_gpu_node_layout": [{"profile": Q4, "count": 2, "nodes": ["gpu-a"]}]}
+    surplus = runs.playbook("drift", {**DECLARED, **fewer, "harvester_gpu_node_exclusive": True})
+    assert found(surplus)[("layout_differs", GPU_A)] == "layout"
+    assert surplus.shown.count(f": {Q4} -> empty") >= 2
     assert written(lab) == set()
 
 
 def drifted_in_use(lab: Lab) -> Json:
-    """Up to 1.7: a VM with two displays; other types in the specs of three vGPUs, of which a running VM has one."""
+    """On 1.7: other types in the specs of three vGPUs, of which a running VM has one; a VM with two is healthy."""
     lab.enable_gpus(GPU_A, GPU_B)
     lab.enable_vgpus({A4: Q4, A5: Q4})
     lab.make(VMS, machine("trainer", gpus=[device("wish")], run=True))
@@ -134,7 +139,6 @@ def test_what_a_running_vm_uses_is_left_alone_and_a_repair_that_fails_holds_up_n
     told = runs.playbook("drift", inventory=inventory)
     assert (told.status, told.changed, written(lab)) == ("successful", 0, set())
     assert found(told) == {
-        ("two_displays", "default/two"): "vm",
         ("type_differs", held): "",
         ("type_differs", free): "device",
         ("type_differs", B4): "device",
@@ -146,16 +150,15 @@ def test_what_a_running_vm_uses_is_left_alone_and_a_repair_that_fails_holds_up_n
     assert mended.status == "failed"
     assert mended.failure.startswith(f"Not everything could be repaired. GPU {GPU_A} cannot have vGPUs of different")
     assert left(mended) == {("type_differs", held), ("type_differs", free), ("driver_addon", DRIVER)}
-    first, second = devices_of(lab.read(f"{VMS}/two"))["gpus"]
-    assert "virtualGPUOptions" not in first
-    assert second["virtualGPUOptions"] == {"display": {"ramFB": {"enabled": False}}}
+    # H6: from KubeVirt 1.3 on it starts as it is.
+    assert devices_of(lab.read(f"{VMS}/two"))["gpus"] == [device("a"), device("b")]
     assert lab.status(B4)["configureVGPUTypeName"] == C4
-    assert written(lab) == {"two", B4}
+    assert written(lab) == {B4}
     assert lab.read(f"{VMIS}/trainer")["metadata"]["uid"] == lab.story["instance"]
 
 
 def mig_out_of_sync(lab: Lab) -> None:
-    """Asked for by hand, in an order that leaves no place for the large instance; the driver's location is reset."""
+    """Asked for by hand, in an order that leaves no place for the large instance; the driver's addon is off."""
     path = f"{MIG_CONFIGURATIONS}/{A100}"
 
     def status() -> Json:
@@ -168,14 +171,18 @@ def mig_out_of_sync(lab: Lab) -> None:
     asked = [{**entry, "requested": requested.get(entry["name"], 0)} for entry in spec]
     lab.write(path, {"spec": {"enabled": True, "profileSpec": asked}})
     lab.until(lambda: status().get("status") == "out-of-sync")
-    set_driver_location(lab, PLACEHOLDER)
+    set_driver_location(lab, PLACEHOLDER, enabled=False)
 
 
 def test_mig_that_is_out_of_sync_and_a_placeholder_that_nobody_replaced_are_told_and_left(
     running: Lab, runs: Runs
 ) -> None:
     lab = running.begin(scenario=MIG_AND_VSPHERE, arranged=mig_out_of_sync)
-    told = runs.playbook("drift", {**REPAIR, **FAIL}, options="--tags drift")
+    # D1: nobody declared the addon, so it stays off.
+    undeclared = runs.playbook("drift", REPAIR)
+    assert (undeclared.status, found(undeclared)) == ("successful", {("mig_out_of_sync", A100): ""})
+    on = {"harvester_gpu_node_manage_addons": True}
+    told = runs.playbook("drift", {**on, **REPAIR, **FAIL}, options="--tags drift")
     assert (told.status, told.changed) == ("failed", 0)
     assert found(told) == {("mig_out_of_sync", A100): "", ("driver_addon", DRIVER): ""}
     assert A100 in told.failure

@@ -105,6 +105,26 @@ def test_a_driver_that_nobody_declared_a_location_for_cannot_be_repaired() -> No
     assert kinds(harvester_drift(fleet(), driver=refused)) == [("driver_addon", "nvidia-driver-toolkit", "")]
 
 
+def test_d1_an_addon_that_nobody_declared_is_not_judged() -> None:
+    """The role does not ask harvester_addon then, and Ansible registers a task that was skipped."""
+    assert harvester_drift(fleet(), driver={"changed": False, "skipped": True}) == []
+
+
+def test_d2_what_is_more_than_an_exclusive_layout_asks_for_is_told() -> None:
+    step = {"action": "disable", "gpu": "gpu", "slot": "a", "before": Q4, "after": None}
+    (one,) = harvester_drift(fleet(slot("a")), layout={"plan": {"steps": [step]}}, unused=False)
+    assert kinds([one]) == [("layout_differs", "gpu", "layout")]
+    assert f"a: {Q4} -> empty" in one["text"]
+
+
+def test_d2_mig_instances_are_compared_with_those_that_were_declared() -> None:
+    cut = {"steps": [{"action": "partition", "gpu": "a100"}]}
+    refused = {"error": {"code": "in_use", "message": "VM x uses it."}}
+    drift = harvester_drift(fleet(), mig=[cut, {"steps": []}, refused])
+    assert kinds(drift) == [("mig_layout_differs", "a100", "mig"), ("mig_layout_differs", "", "")]
+    assert "VM x uses it." in drift[1]["text"]
+
+
 def test_a_layout_is_repaired_where_there_is_a_plan() -> None:
     step = {"action": "enable", "gpu": "gpu", "slot": "a", "before": None, "after": Q4}
     assert kinds(harvester_drift(fleet(), layout={"plan": {"steps": [step]}})) == [("layout_differs", "gpu", "layout")]

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from ansible_collections.vgpu.fleet.plugins.module_utils.guest.smoke_test import Sample, jobs, results
@@ -36,6 +37,18 @@ def test_without_names_every_node_that_offers_a_gpu_gets_a_job():
     assert all(pod["runtimeClassName"] == "nvidia" and pod["tolerations"] == [{"operator": "Exists"}] for pod in pods)
     assert all(pod["imagePullSecrets"] == [{"name": "pull"}] for pod in pods)
     assert all(limits(job) == {"nvidia.com/gpu": 1} for job in made)
+
+
+def test_sm1_a_job_of_a_run_that_was_killed_ends_by_itself():
+    """A job that waits for a busy GPU would otherwise stay, and take the next GPU that becomes free."""
+    for seconds in (0, 1, 600):
+        made = jobs(NODES, [], replace(SAMPLE, seconds=seconds))
+        # Later than the run, which reads what the pods say.
+        assert all(seconds < job["spec"]["activeDeadlineSeconds"] <= 2 * seconds + 120 for job in made)
+        assert all(job["spec"]["ttlSecondsAfterFinished"] > 0 for job in made)
+    ended = {"type": "Failed", "status": "True", "reason": "DeadlineExceeded", "message": "Job was active too long"}
+    (result,) = results([ran(made[0], failed=1, conditions=[ended])], [], {})
+    assert result["reason"] == "DeadlineExceeded: Job was active too long"
 
 
 def test_a_named_node_without_gpus_is_asked_for_none():

@@ -75,39 +75,76 @@ def test_from_1_8_on_vgpus_are_host_devices_with_names_of_their_own():
     assert written(planned) == {"hostDevices": [WHOLE, vgpu("vgpu-0"), vgpu("vgpu-1")]}
 
 
-def test_up_to_1_7_vgpus_are_gpus_and_only_the_first_has_a_display():
-    planned = plan(machine(MDEV, host_devices=[WHOLE]), {FOUR_Q: 3}, restart=False)
-    headless = {"virtualGPUOptions": {"display": {"ramFB": {"enabled": False}}}}
-    assert written(planned) == {"gpus": [vgpu("vgpu-0"), vgpu("vgpu-1", **headless), vgpu("vgpu-2", **headless)]}
+OLD, OLDEST = Era((1, 4, 1)), Era((1, 3, 2))
+SHOWN = {"virtualGPUOptions": {"display": {"enabled": True, "ramFB": {"enabled": True}}}}
+HEADLESS = {"virtualGPUOptions": {"display": {"enabled": True, "ramFB": {"enabled": False}}}}
+OFF = {"virtualGPUOptions": {"display": {"enabled": False}}}
+# As the collection wrote it once: right up to KubeVirt 1.2; from 1.3 on it starts, without a boot display.
+FORMER = {"virtualGPUOptions": {"display": {"ramFB": {"enabled": False}}}}
+gpu_eras = pytest.mark.parametrize("era", [OLDEST, OLD, Era((1, 4, 2)), MDEV], ids=lambda era: str(era.version))
 
 
-def test_two_displays_are_repaired_and_other_options_kept():
+@gpu_eras
+def test_h6_of_several_gpus_the_first_has_the_boot_display_and_each_says_so(era):
+    """Right in all versions of KubeVirt: from 1.3 on a vGPU that says nothing has no display if another does."""
+    planned = plan(machine(era, host_devices=[WHOLE]), {FOUR_Q: 3}, restart=False)
+    assert written(planned) == {
+        "gpus": [vgpu("vgpu-0", **SHOWN), vgpu("vgpu-1", **HEADLESS), vgpu("vgpu-2", **HEADLESS)]
+    }
+    assert after(planned).displays == 1
+    assert written(plan(machine(era), {FOUR_Q: 1}, restart=False)) == {"gpus": [vgpu("vgpu-0")]}
+
+
+@gpu_eras
+def test_h6_a_vm_that_starts_as_it_is_is_left_alone(era):
+    pairs = [[vgpu("a", **SHOWN), vgpu("b", **HEADLESS)], [vgpu("a", **OFF), vgpu("b", **HEADLESS)]]
+    pairs.append([vgpu("a"), vgpu("b", **FORMER)])
+    if not era.display_for_each_vgpu:
+        pairs += [[vgpu("a"), vgpu("b")], [vgpu("a"), vgpu("b", virtualGPUOptions={})]]
+    for has in pairs:
+        assert not plan(machine(era, gpus=has), {FOUR_Q: 2}, restart=False).changed
+
+
+@gpu_eras
+def test_h6_several_boot_displays_are_repaired_and_other_options_kept(era):
     second = vgpu("b", virtualGPUOptions={"display": {"enabled": True}}, tag="x")
-    planned = plan(machine(MDEV, gpus=[vgpu("a"), second]), {FOUR_Q: 2}, restart=False)
-    options = {"display": {"enabled": True, "ramFB": {"enabled": False}}}
-    assert written(planned)["gpus"] == [vgpu("a"), {**second, "virtualGPUOptions": options}]
+    planned = plan(
+        machine(era, gpus=[vgpu("a", virtualGPUOptions={"display": {}}), second]), {FOUR_Q: 2}, restart=False
+    )
+    assert written(planned)["gpus"] == [vgpu("a", **SHOWN), {**second, **HEADLESS}]
+    assert after(planned).displays == 1
 
 
-def test_a_vm_with_one_display_keeps_it_wherever_it_is():
-    off = {"virtualGPUOptions": {"display": {"enabled": False}}}
-    headless = {"virtualGPUOptions": {"display": {"ramFB": {"enabled": False}}}}
-    for has in ([vgpu("a", **off), vgpu("b")], [vgpu("a", **headless), vgpu("b")], [vgpu("a"), vgpu("b", **off)]):
-        assert not plan(machine(MDEV, gpus=has), {FOUR_Q: 2}, restart=False).changed
-    passed_on = plan(machine(MDEV, gpus=[vgpu("a", **off), vgpu("b", FOUR_A)]), {FOUR_Q: 1}, restart=False)
-    display = {"enabled": True, "ramFB": {"enabled": True}}
-    assert written(passed_on)["gpus"] == [vgpu("a", virtualGPUOptions={"display": display})]
+def test_h6_up_to_kubevirt_1_2_two_gpus_without_options_have_two_boot_displays():
+    has = [vgpu("a"), vgpu("b")]
+    counts = [machine(era, gpus=has).displays for era in (OLDEST, OLD, Era((1, 4, 2)), MDEV)]
+    assert counts == [2, 2, 1, 1]
+    planned = plan(machine(OLD, gpus=has), {FOUR_Q: 2}, restart=False)
+    assert written(planned)["gpus"] == [vgpu("a", **SHOWN), vgpu("b", **HEADLESS)]
 
 
-def test_the_display_passes_on_when_the_vgpu_that_had_it_goes():
-    headless = {"virtualGPUOptions": {"display": {"ramFB": {"enabled": False}}}}
-    has = [vgpu("a", EIGHT_Q), vgpu("b", FOUR_Q, **headless)]
-    planned = plan(machine(MDEV, gpus=has), {FOUR_Q: 1}, restart=False)
-    assert written(planned)["gpus"][0]["virtualGPUOptions"]["display"]["ramFB"] == {"enabled": True}
+@gpu_eras
+def test_the_vgpu_that_has_the_display_keeps_it_when_others_come(era):
+    has = [vgpu("a", **OFF), vgpu("b", **SHOWN)]
+    planned = plan(machine(era, gpus=has), {FOUR_Q: 3}, restart=False)
+    assert written(planned)["gpus"] == [*has, vgpu("vgpu-0", **HEADLESS)]
+    passed_on = plan(machine(era, gpus=[vgpu("a", **OFF), vgpu("b", FOUR_A, **SHOWN)]), {FOUR_Q: 1}, restart=False)
+    assert written(passed_on)["gpus"] == [vgpu("a", **SHOWN)]
 
 
-def test_a_vm_that_has_no_display_by_choice_keeps_it_so():
-    headless = vgpu("a", virtualGPUOptions={"display": {"ramFB": {"enabled": False}}})
-    assert not plan(machine(MDEV, gpus=[headless]), {FOUR_Q: 1}, restart=False).changed
+@gpu_eras
+def test_the_display_passes_on_when_the_vgpu_that_had_it_goes(era):
+    has = [vgpu("a", EIGHT_Q, **SHOWN), vgpu("b", FOUR_Q, **HEADLESS)]
+    planned = plan(machine(era, gpus=has), {FOUR_Q: 1}, restart=False)
+    assert written(planned)["gpus"] == [vgpu("b", **SHOWN)]
+
+
+@gpu_eras
+def test_a_vm_that_has_no_display_by_choice_keeps_it_so(era):
+    headless = vgpu("a", **HEADLESS)
+    assert not plan(machine(era, gpus=[headless]), {FOUR_Q: 1}, restart=False).changed
+    more = plan(machine(era, gpus=[headless]), {FOUR_Q: 2}, restart=False)
+    assert written(more)["gpus"] == [headless, vgpu("vgpu-0", **HEADLESS)]
 
 
 @eras
@@ -164,11 +201,18 @@ def test_the_upper_cased_resource_of_old_versions_is_the_same_profile():
 
 counts = st.dictionaries(st.sampled_from([FOUR_Q, FOUR_A, EIGHT_Q]), st.integers(1, 3), max_size=3)
 devices = st.lists(
-    st.builds(vgpu, st.sampled_from("abc"), st.sampled_from([FOUR_Q, FOUR_A])) | st.just(WHOLE), max_size=4
+    st.builds(
+        lambda name, profile, options: vgpu(name, profile, **options),
+        st.sampled_from("abc"),
+        st.sampled_from([FOUR_Q, FOUR_A]),
+        st.sampled_from([{}, SHOWN, HEADLESS, OFF, FORMER, {"virtualGPUOptions": {}}]),
+    )
+    | st.just(WHOLE),
+    max_size=4,
 )
 
 
-@given(st.sampled_from([MDEV, VFIO, LATER]), devices, devices, counts)
+@given(st.sampled_from([OLD, MDEV, VFIO, LATER]), devices, devices, counts)
 def test_any_vm_gets_exactly_what_is_asked_for_and_a_second_plan_changes_nothing(era, gpus, host_devices, target):
     before = machine(era, gpus=gpus, host_devices=host_devices)
     planned = plan(before, target, restart=False)
@@ -179,6 +223,7 @@ def test_any_vm_gets_exactly_what_is_asked_for_and_a_second_plan_changes_nothing
     assert [one for name in ("gpus", "hostDevices") for one in planned.devices[name] if one == WHOLE] == whole
     names = [one["name"] for some in planned.devices.values() for one in some if before.type_of(one)]
     assert len(set(names)) == len(names)
+    assert after(planned).displays <= 1
     assert not plan(after(planned), target, restart=False).changed
 
 

@@ -50,9 +50,19 @@ def test_a_note_that_outlived_the_devices_of_a_stopped_vm_is_found(version: str)
     assert kinds(version, machine(version, noted=["n1-000008004"]), running=True) == []
 
 
-def test_two_boot_displays_are_found_where_they_matter() -> None:
-    assert kinds("1.7", machine("1.7", device("a"), device("b"))) == ["two_displays"]
-    assert kinds("1.7", machine("1.7", device("a"), device("b", **NO_DISPLAY))) == []
-    assert kinds("1.7", machine("1.7", device("a", **NO_DISPLAY), device("b"))) == []
-    assert kinds("1.7", machine("1.7", device("a"), device("b", **OFF))) == []
-    assert kinds("1.8", machine("1.8", device("a"), device("b"))) == []
+@pytest.mark.parametrize("version", ["1.3.2", "1.4.1"])
+def test_h6_two_boot_displays_are_found_up_to_kubevirt_1_2(version: str) -> None:
+    assert kinds(version, machine(version, device("a"), device("b"))) == ["two_displays"]
+    assert kinds(version, machine(version, device("a"), device("b", **NO_DISPLAY))) == []
+    assert kinds(version, machine(version, device("a", **NO_DISPLAY), device("b"))) == []
+    assert kinds(version, machine(version, device("a"), device("b", **OFF))) == []
+
+
+@pytest.mark.parametrize("version", ["1.4.2", "1.5", "1.7", "1.8"])
+def test_h6_from_kubevirt_1_3_on_a_pair_without_options_is_healthy(version: str) -> None:
+    for options in ({}, NO_DISPLAY, OFF):
+        assert kinds(version, machine(version, device("a"), device("b", **options))) == []
+    both = {"virtualGPUOptions": {"display": {}}}
+    asked = kinds(version, machine(version, device("a", **both), device("b", **both)))
+    # Both ask for it, as after an upgrade: KubeVirt refuses to start such a VM.
+    assert asked == ([] if version == "1.8" else ["two_displays"])

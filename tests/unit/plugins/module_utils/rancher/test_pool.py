@@ -68,11 +68,11 @@ def existing(entry: dict[str, Any] | None = None, **config: Any) -> Pool:
 
 
 def planned(before: Pool | None, **wish: Any) -> Change:
-    return pools.plan("gpu", "nc-demo-gpu", before, Wish(**wish))
+    return pools.plan("gpu", before, Wish(**wish))
 
 
 def test_a_pool_made_by_ranchers_pages_that_says_the_same_is_left_alone() -> None:
-    change = pools.plan("gpu", "nc-demo-gpu", existing(), SAME)
+    change = pools.plan("gpu", existing(), SAME)
     assert not change.changed
     assert change.after == change.before
 
@@ -89,7 +89,7 @@ def test_a_pool_made_by_ranchers_pages_that_says_the_same_is_left_alone() -> Non
     ],
 )
 def test_other_words_for_the_same_are_no_difference(config: dict[str, str]) -> None:
-    assert not pools.plan("gpu", "nc-demo-gpu", existing(**config), SAME).changed
+    assert not pools.plan("gpu", existing(**config), SAME).changed
 
 
 def test_what_a_task_does_not_say_stays() -> None:
@@ -203,7 +203,7 @@ def test_a_new_pool_has_the_drivers_defaults() -> None:
     assert record["disks"] == [
         {"image": "default/image-ubuntu", "storage_class": None, "size_gib": 40, "bus": "virtio"}
     ]
-    assert change.after.entry["machineConfigRef"] == {"kind": "HarvesterConfig", "name": "nc-demo-gpu"}
+    assert change.after.entry["machineConfigRef"] == {"kind": "HarvesterConfig", "name": ""}
     assert not change.rolls
 
 

@@ -1,0 +1,64 @@
+# Copyright: (c) 2026, The vgpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+name: rancher_reuse_problem
+short_description: Explain why a Secret cannot be used for a Rancher cluster
+version_added: 0.1.0
+description:
+  - Used by the role P(vgpu.fleet.rancher_gpu_cluster#role). A Secret that already has the name which the role would
+    give is used only if it is for the same Harvester, and if the collection made it for the same owner, the cluster
+    uses it already, or it is adopted.
+positional: _input
+options:
+  _input:
+    description: The Secrets, as M(kubernetes.core.k8s_info) returns them.
+    type: list
+    elements: dict
+    required: true
+  owner:
+    description: The owner of the cluster.
+    type: str
+    required: true
+  harvester:
+    description: The id of the Harvester in Rancher.
+    type: str
+    required: true
+  cluster:
+    description: The C(Cluster) object, if it exists.
+    type: dict
+  adopt:
+    description: Whether Secrets that others made may be used.
+    type: bool
+    default: false
+author:
+  - The vgpu.fleet contributors (@vgpu-fleet)
+"""
+
+EXAMPLES = r"""
+- name: Refuse a credential of another Harvester
+  ansible.builtin.assert:
+    that: problem | length == 0
+    fail_msg: "{{ problem }}"
+  vars:
+    problem: "{{ found.resources | vgpu.fleet.rancher_reuse_problem(owner='team-a', harvester='c-m-abcdef12') }}"
+"""
+
+RETURN = r"""
+_value:
+  description: A sentence that names the Secret; empty if all of them can be used.
+  type: str
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from ansible_collections.vgpu.fleet.plugins.module_utils.rancher.ownership import reuse_problem
+
+
+class FilterModule:
+    def filters(self) -> dict[str, Callable[..., Any]]:
+        return {"rancher_reuse_problem": reuse_problem}
