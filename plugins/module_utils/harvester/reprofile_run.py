@@ -457,11 +457,12 @@ class Reprofile:
         still: list[str] = []
 
         def ended(seen: Observation) -> bool:
-            still[:] = [path for path in paths if _has_instance(seen, path)]
+            # Also one that has ended keeps its VM from starting again.
+            still[:] = [path for path in paths if seen.get(r.INSTANCES, path) is not None]
             return not still
 
         if paths and not self._until(ended):
-            raise StepFailed(f"{listing(still)} still runs after {self._seconds:.0f} s.")
+            raise StepFailed(f"Stop the VMs: {listing(still)} still runs after {self._seconds:.0f} s.")
 
     def _take_out(self, vm: VmRecord) -> None:
         def body(item: Json) -> Json | None:
@@ -697,12 +698,6 @@ class _VmsFailed(FleetError):
         said = " ".join(f"{path}: {why}" for path, why in sorted(failed.items()))
         super().__init__(f"Give the VMs their vGPUs and start them: {said}")
         self.failed = dict(sorted(failed.items()))
-
-
-def _has_instance(seen: Observation, path: str) -> bool:
-    """One without a phase is only just being made."""
-    instance = seen.get(r.INSTANCES, path)
-    return instance is not None and phase_of(instance) not in vm_devices.ENDED
 
 
 def _why_not_running(vm: Json, seconds: float) -> str:

@@ -7,13 +7,16 @@ from tests.integration.labs import Lab
 from tests.integration.modules.beginnings import writes
 from tests.integration.playbooks.reprofiling import (
     CHANGE,
+    ENTRY,
     GPU,
     LARGE,
     NAMES,
     OTHER_GPU,
     RESOURCE,
     changed,
+    entries,
     has,
+    journals,
     layout,
     machine,
     runs_with,
@@ -27,7 +30,7 @@ def test_a_vm_that_is_not_named_is_not_stopped_and_nothing_changes(used: Lab, ru
     refused = changed(runs, {**CHANGE, "vgpu_reprofile_vms": []})
     assert f"{GPU} is used by default/trainer, which may not be stopped." in refused.failure
     rehearsal = changed(runs, CHANGE, check=True)
-    assert (rehearsal.status, rehearsal.tasks) == ("successful", ["The plan is shown"])
+    assert (rehearsal.status, rehearsal.tasks) == ("successful", ["Show the plan"])
     assert f"{GPU}: 2 x NVIDIA A2-4Q -> 2 x A2-8Q, stopping default/trainer" in rehearsal.shown
     assert writes(used) == []
 
@@ -50,6 +53,8 @@ def test_the_layout_changes_and_the_vm_runs_with_its_new_vgpu(used: Lab, runs: R
     assert sorted([*layout(used).values(), *layout(used, OTHER_GPU).values()]) == ["NVIDIA A2-8Q"] * 4
     assert used.until(lambda: runs_with(used) == [LARGE], real=True)
     assert vm(used)["spec"]["runStrategy"] == "Always"
+    assert entries(used) == [{**ENTRY, "deviceName": LARGE}]
+    assert journals(used) == {}
     again = changed(runs, both)
     assert (again.status, again.changed) == ("successful", 0)
     assert "Nothing to do" in again.shown
