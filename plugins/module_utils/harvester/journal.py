@@ -265,6 +265,8 @@ class Keeper:
     def beat(self) -> None:
         """One sign of life, on the first object of ours."""
         with self._lock:
+            if self._lost:
+                return
             path = min(self.held, key=lambda path: (path.startswith(VM_PATHS), path), default=None)
             if path is not None:
                 self._beat += 1

@@ -189,8 +189,8 @@ def batches_of(found: Mapping[str, Entry]) -> list[Batch]:
     begun: list[Batch] = []
     for together in sorted({entry.gpus for entry in gpus.values() if entry.phase != PLANNED}):
         members = {name: gpus[name] for name in together if name in gpus}
-        if any(entry.phase == DONE for entry in members.values()):
-            # Only the journal was still to be removed.
+        if any(entry.phase in (PLANNED, DONE) for entry in members.values()):
+            # The first VM is stopped when all GPUs are marked. Once one is done, only the journal is to be removed.
             continue
         paths = sorted({path for entry in members.values() for path in entry.vms})
         begun.append(

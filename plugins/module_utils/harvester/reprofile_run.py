@@ -101,7 +101,7 @@ class ReprofileFailed(FleetError):
 
 
 class StepFailed(FleetError):
-    code = "step_failed"
+    """Told as the reason of a ReprofileFailed."""
 
 
 @dataclass(frozen=True)
@@ -692,7 +692,7 @@ class Reprofile:
 
 
 class _VmsFailed(FleetError):
-    code = "vms_failed"
+    """The same, for each VM by itself."""
 
     def __init__(self, failed: Mapping[str, str]) -> None:
         said = " ".join(f"{path}: {why}" for path, why in sorted(failed.items()))

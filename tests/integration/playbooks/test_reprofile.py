@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.integration.api import VGPUS, VM_ACTIONS, VMIS, VMS
 from tests.integration.labs import Lab
 from tests.integration.modules.beginnings import writes
+from tests.integration.modules.permissions import Automation
 from tests.integration.playbooks.reprofiling import (
     CHANGE,
     ENTRY,
@@ -46,8 +47,14 @@ def test_what_cannot_work_is_refused_before_any_vm_is_stopped(used: Lab, runs: R
 
 
 def test_the_layout_changes_and_the_vm_runs_with_its_new_vgpu(used: Lab, runs: Runs) -> None:
+    """By a user with the documented rights and no others."""
     both = {**CHANGE, "vgpu_reprofile_nodes": ["gpu-a", "gpu-b"], "vgpu_reprofile_serial": 2}
-    done = changed(runs, {**both, "vgpu_reprofile_vm_labels": {"team": "ml"}})
+    user = Automation(used)
+    user.grant("vgpu-fleet-reader", "vgpu-fleet-devices", "vgpu-fleet-vms")
+    user.grant("vgpu-fleet-vm-editor", namespace="default")
+    allowed = {"harvester_kubeconfig": str(user.kubeconfig)}
+    done = changed(runs, {**both, **allowed, "vgpu_reprofile_vm_labels": {"team": "ml"}})
+    user.withdraw()
     assert done.status == "successful", done.shown
     assert f"{GPU}, {OTHER_GPU}: 2 x NVIDIA A2-4Q -> 2 x A2-8Q each, stopping default/trainer" in done.shown
     assert sorted([*layout(used).values(), *layout(used, OTHER_GPU).values()]) == ["NVIDIA A2-8Q"] * 4
