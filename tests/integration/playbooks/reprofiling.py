@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from tests.integration.api import SRIOV_GPUS, VGPUS, VMS
+from tests.integration.api import SRIOV_GPUS, VGPUS, VMIS, VMS
 from tests.integration.lab_harvester import machines
 from tests.integration.labs import Lab
 from tests.integration.playbooks.runs import Run, Runs
@@ -18,6 +18,7 @@ OTHER_GPU = "gpu-b-000008000"
 RESOURCE, LARGE = "nvidia.com/NVIDIA_A2-4Q", "nvidia.com/NVIDIA_A2-8Q"
 ENTRY = {"name": "render-gpu", "tag": "gpu0", "deviceName": RESOURCE}
 JOURNAL = "vgpu.fleet/journal"
+TRAINER = f"{VMIS}/trainer"
 # The trainer has one A2-4Q of gpu-a, and gets an A2-8Q.
 CHANGE: dict[str, Any] = {
     "vgpu_reprofile_nodes": ["gpu-a"],
@@ -86,6 +87,18 @@ def layout(lab: Lab, gpu: str = GPU) -> dict[str, str]:
 
 
 HELD_UP = "tests.example/held-up"
+
+
+def hold_up(lab: Lab) -> None:
+    """From now on the trainer does not end when it is stopped."""
+    lab.write(TRAINER, {"metadata": {"finalizers": [*lab.read(TRAINER)["metadata"]["finalizers"], HELD_UP]}})
+
+
+def let_go(lab: Lab) -> None:
+    left = [name for name in lab.read(TRAINER)["metadata"]["finalizers"] if name != HELD_UP]
+    lab.write(TRAINER, {"metadata": {"finalizers": left}})
+
+
 POLICIES = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"
 BINDINGS = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings"
 PROBE = "tests.example/probe"

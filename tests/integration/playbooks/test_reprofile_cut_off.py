@@ -6,21 +6,22 @@ import os
 import signal
 from collections.abc import Callable
 
-from tests.integration.api import VMIS, VMS
+from tests.integration.api import VMS
 from tests.integration.labs import Lab
 from tests.integration.playbooks.reprofiling import (
     BEFORE,
     CHANGE,
     ENTRY,
     GPU,
-    HELD_UP,
     LARGE,
     NAMES,
     changed,
     entries,
     has,
+    hold_up,
     journals,
     layout,
+    let_go,
     machine,
     runs_with,
     vm,
@@ -75,16 +76,14 @@ def test_r1_a_run_that_was_killed_after_the_vms_were_stopped_is_undone_by_anothe
 
 def test_r4_of_two_at_the_same_time_the_second_is_refused_and_the_first_is_done(used: Lab, runs: Runs) -> None:
     """The first one loses its ansible-playbook: what that has started goes on, and the same run waits for it."""
-    instance = f"{VMIS}/trainer"
-    finalizers = used.read(instance)["metadata"]["finalizers"]
-    used.write(instance, {"metadata": {"finalizers": [*finalizers, HELD_UP]}})
+    hold_up(used)
     first = runs.started("reprofile", CHANGE, options=TAGS)
     used.until(lambda: stopped(used), real=True)
     refused = changed(runs, OTHER)
     assert f"belong to run {journals(used)['trainer']['run']}" in refused.failure, refused.failure
     os.kill(first.pid, signal.SIGKILL)
     again = runs.started("reprofile", CHANGE, options=TAGS)
-    used.write(instance, {"metadata": {"finalizers": finalizers}})
+    let_go(used)
     said, _nothing = again.communicate()
     first.communicate()
     assert again.returncode == 0, said

@@ -6,14 +6,13 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
-from tests.integration.api import VGPUS, VMIS
+from tests.integration.api import VGPUS
 from tests.integration.labs import Lab
 from tests.integration.playbooks.reprofiling import (
     BEFORE,
     CHANGE,
     ENTRY,
     GPU,
-    HELD_UP,
     LARGE,
     NAMES,
     OTHER_GPU,
@@ -21,8 +20,10 @@ from tests.integration.playbooks.reprofiling import (
     changed,
     entries,
     has,
+    hold_up,
     journals,
     layout,
+    let_go,
     refusing,
     runs_with,
     vm,
@@ -99,15 +100,13 @@ def test_of_several_gpus_at_a_time_all_are_put_back(used: Lab, runs: Runs) -> No
 
 
 def test_a_vm_that_does_not_end_keeps_its_vgpu_and_is_told(used: Lab, runs: Runs) -> None:
-    instance = f"{VMIS}/trainer"
-    used.write(instance, {"metadata": {"finalizers": [*used.read(instance)["metadata"]["finalizers"], HELD_UP]}})
+    hold_up(used)
     failed = changed(runs, {**CHANGE, "vgpu_reprofile_wait_timeout": 3})
     said = f"{GPU} could not be changed. Stop the VMs: default/trainer still runs after 3 s."
     assert said in failed.failure, failed.failure
     assert "Not put back: default/trainer: " in failed.failure
     assert layout(used) == BEFORE
-    left = [name for name in used.read(instance)["metadata"]["finalizers"] if name != HELD_UP]
-    used.write(instance, {"metadata": {"finalizers": left}})
+    let_go(used)
     # It was told to run again, and does as soon as it can.
     assert used.until(lambda: runs_with(used) == [RESOURCE], real=True)
 
