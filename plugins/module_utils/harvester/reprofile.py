@@ -28,7 +28,7 @@ from ansible_collections.vgpu.fleet.plugins.module_utils.planning.steps import S
 Json = dict[str, Any]
 Layout = Sequence[tuple[str, int]]
 
-NOTHING = "Nothing to do: every GPU has this layout."
+NOTHING = "Nothing to do: every GPU has this layout, and every VM has its vGPUs."
 POLICY = Policy(exclusive=True, reprofile=True, enable_sriov=True)
 
 
@@ -47,6 +47,12 @@ class Machine:
     holder: Holder
     before: Counter[str]
     after: Counter[str]
+    # Whether it runs with other vGPUs than its spec asks for.
+    pending: bool = False
+
+    @property
+    def lacking(self) -> bool:
+        return self.after != self.before or self.pending
 
     def as_dict(self) -> Json:
         return {
@@ -57,25 +63,37 @@ class Machine:
         }
 
 
+@dataclass(frozen=True)
+class Having:
+    """A VM by its spec: what it asks for, and whether it runs with something else."""
+
+    holder: Holder
+    vgpus: Counter[str]
+    pending: bool = False
+
+
 def reprofile_plan(
-    found: Mapping[str, Any],
+    read: Fleet,
     gpus: Iterable[str],
     layout: Sequence[Mapping[str, Any]],
     vms: Iterable[Mapping[str, Any]] = (),
     vm_labels: Mapping[str, str] | None = None,
     serial: int = 1,
+    having: Iterable[Having] = (),
 ) -> Json:
-    """The GPUs to change, in order and so many at a time, with what that needs; why not to do it; lines for people."""
-    read = Fleet.from_dict(found)
+    """The GPUs to change, in order and so many at a time, with what that needs; why not to do it; lines for people.
+
+    `having` are all VMs there are. Those that are named with vGPUs and lack them are changed even if no GPU is.
+    """
     fleet = with_running_vms_bound(read)
     wanted = [(str(entry["profile"]), int(entry["count"])) for entry in layout]
     work: list[Json] = []
     refusals: list[str] = []
     try:
-        machines = _machines(read, vms, vm_labels or {})
+        machines = _machines(read, list(vms), vm_labels or {}, {one.holder.path: one for one in having})
     except FleetError as error:
         return {"work": [], "refusals": [str(error)], "lines": [NOTHING]}
-    freed = _without(fleet, machines)
+    freed = without(fleet, machines)
     differing = [name for name in gpus if not _has(freed, name, wanted)]
     for names in (differing[start : start + serial] for start in range(0, len(differing), serial)):
         try:
@@ -86,6 +104,15 @@ def reprofile_plan(
             refusals.append(f"{', '.join(names)}: {error}")
         else:
             work.append(change)
+    stopped = {f"{vm['namespace']}/{vm['name']}" for change in work for vm in change["vms"]}
+    for path, machine in sorted(machines.items()):
+        if machine.lacking and path not in stopped and not refusals:
+            try:
+                fleet = _restarted(without(fleet, {path}), [machine])
+            except FleetError as error:
+                refusals.append(str(error))
+            else:
+                work.append({"gpus": [], "before": [], "empty": [], "off": [], "vms": [machine.as_dict()]})
     return {"work": work, "refusals": refusals, "lines": [_line(one, layout) for one in work] or [NOTHING]}
 
 
@@ -94,9 +121,9 @@ def _change(fleet: Fleet, names: Sequence[str], wanted: Layout, machines: Mappin
     gpus = [gpu for gpu in fleet.gpus if gpu.name in names]
     users = {gpu.name: _users(fleet, gpu, machines) for gpu in gpus}
     stopped = [machines[path] for path in sorted({*chain(*users.values())} & machines.keys())]
-    if not any(one.after != one.before for one in stopped) and _possible(fleet, names, wanted):
+    if not any(one.lacking for one in stopped) and _possible(fleet, names, wanted):
         stopped = []
-    freed = _without(fleet, {one.holder.path for one in stopped})
+    freed = without(fleet, {one.holder.path for one in stopped})
     try:
         steps = _steps(freed, names, wanted)
     except FleetError as error:
@@ -119,23 +146,33 @@ def _change(fleet: Fleet, names: Sequence[str], wanted: Layout, machines: Mappin
     return change, _restarted(after_steps(freed, steps), stopped)
 
 
-def _machines(fleet: Fleet, vms: Iterable[Mapping[str, Any]], labels: Mapping[str, str]) -> dict[str, Machine]:
-    """VMs that may be stopped, by name or by labels, of those that have or claim vGPUs."""
+def _machines(
+    fleet: Fleet, vms: Sequence[Mapping[str, Any]], labels: Mapping[str, str], having: Mapping[str, Having]
+) -> dict[str, Machine]:
+    """VMs that may be stopped, by name or by labels, of those that have or claim vGPUs or shall have some."""
     known = planner.known_profiles(fleet)
-    gets = {f"{vm.get('namespace') or 'default'}/{vm['name']}": vm.get("vgpus") for vm in vms}
+    gets = {path_of(vm): vm.get("vgpus") for vm in vms}
     held: dict[str, Counter[str]] = {}
     holders: dict[str, Holder] = {}
     for holder, profile, count in _holdings(fleet):
         holders[holder.path] = holder
         held.setdefault(holder.path, Counter())[profile] += count
+    for path, one in having.items():
+        if path in holders or gets.get(path) is not None:
+            holders[path], held[path] = one.holder, one.vgpus
     found: dict[str, Machine] = {}
     for path, holder in holders.items():
         labelled = labels and all(holder.labels.get(key) == value for key, value in labels.items())
         if path in gets or labelled:
             wanted = gets.get(path)
             after = held[path] if wanted is None else _resolved(wanted, known)
-            found[path] = Machine(holder, held[path], after)
+            pending = wanted is not None and path in having and having[path].pending
+            found[path] = Machine(holder, held[path], after, pending)
     return found
+
+
+def path_of(vm: Mapping[str, Any]) -> str:
+    return f"{vm.get('namespace') or 'default'}/{vm['name']}"
 
 
 def _holdings(fleet: Fleet) -> Iterable[tuple[Holder, str, int]]:
@@ -161,7 +198,7 @@ def _users(fleet: Fleet, gpu: Gpu, machines: Mapping[str, Machine]) -> list[str]
     return sorted(held | (claiming & machines.keys()))
 
 
-def _without(fleet: Fleet, paths: Collection[str]) -> Fleet:
+def without(fleet: Fleet, paths: Collection[str]) -> Fleet:
     """The fleet with these VMs stopped and without vGPUs."""
 
     def left(gpu: Gpu) -> Gpu:
@@ -224,9 +261,16 @@ def _listed(counts: Counter[str]) -> list[Json]:
 
 
 def _line(one: Mapping[str, Any], layout: Sequence[Mapping[str, Any]]) -> str:
+    if not one["gpus"]:
+        (vm,) = one["vms"]
+        return f"{path_of(vm)}: {_amounts(vm['before'])} -> {_amounts(vm['after'])}"
     before = Counter(slot["profile"] for slot in one["before"])
     had = ", ".join(f"{count} x {profile}" for profile, count in sorted(before.items())) or "nothing"
     gets = ", ".join(f"{entry['count']} x {entry['profile']}" for entry in layout)
     each = " each" if len(one["gpus"]) > 1 else ""
     stops = ", ".join(f"{vm['namespace']}/{vm['name']}" for vm in one["vms"])
     return f"{', '.join(one['gpus'])}: {had} -> {gets}{each}" + (f", stopping {stops}" if stops else "")
+
+
+def _amounts(vgpus: Sequence[Mapping[str, Any]]) -> str:
+    return ", ".join(f"{one['count']} x {one['profile']}" for one in vgpus) or "nothing"

@@ -194,9 +194,13 @@ def _only_filled(devices: Mapping[str, list[Json]]) -> Json:
 
 def plan(machine: Machine, target: Mapping[str, int], *, restart: bool) -> VmPlan:
     """`target` is how many of each type there shall be, and none of any other."""
-    devices = _arranged(machine, target)
-    planned = VmPlan(machine, devices, _remaining_note(machine, devices))
-    return replace(planned, restart=restart and planned.restart_required)
+    found = planned(machine, _arranged(machine, target))
+    return replace(found, restart=restart and found.restart_required)
+
+
+def planned(machine: Machine, devices: Mapping[str, list[Json]]) -> VmPlan:
+    """Exactly these devices."""
+    return VmPlan(machine, devices, _remaining_note(machine, devices))
 
 
 def _arranged(machine: Machine, target: Mapping[str, int]) -> dict[str, list[Json]]:

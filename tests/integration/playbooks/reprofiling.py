@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from tests.integration.api import VGPUS, VMS
+from tests.integration.api import SRIOV_GPUS, VGPUS, VMIS, VMS
 from tests.integration.lab_harvester import machines
 from tests.integration.labs import Lab
 from tests.integration.playbooks.runs import Run, Runs
@@ -15,6 +16,9 @@ GPU = "gpu-a-000008000"
 NAMES = [f"gpu-a-00000800{function}" for function in "4567"]
 OTHER_GPU = "gpu-b-000008000"
 RESOURCE, LARGE = "nvidia.com/NVIDIA_A2-4Q", "nvidia.com/NVIDIA_A2-8Q"
+ENTRY = {"name": "render-gpu", "tag": "gpu0", "deviceName": RESOURCE}
+JOURNAL = "vgpu.fleet/journal"
+TRAINER = f"{VMIS}/trainer"
 # The trainer has one A2-4Q of gpu-a, and gets an A2-8Q.
 CHANGE: dict[str, Any] = {
     "vgpu_reprofile_nodes": ["gpu-a"],
@@ -34,7 +38,7 @@ def in_use(lab: Lab) -> None:
 
 def machine(name: str, **how: Any) -> dict[str, Any]:
     """A VM with an A2-4Q."""
-    body = machines.machine(name, host_devices=[machines.device("vgpu-0", RESOURCE)])
+    body = machines.machine(name, host_devices=[ENTRY])
     body["metadata"]["labels"] = {"team": "ml"}
     del body["spec"]["runStrategy"]
     body["spec"] |= how
@@ -55,8 +59,22 @@ def runs_with(lab: Lab, name: str = "trainer") -> list[str]:
 
 
 def has(lab: Lab, name: str = "trainer") -> list[str]:
+    return [device["deviceName"] for device in entries(lab, name)]
+
+
+def entries(lab: Lab, name: str = "trainer") -> list[dict[str, Any]]:
     devices = vm(lab, name)["spec"]["template"]["spec"]["domain"]["devices"]
-    return [device["deviceName"] for device in devices.get("hostDevices") or []]
+    return list(devices.get("hostDevices") or [])
+
+
+def journals(lab: Lab) -> dict[str, dict[str, Any]]:
+    """By the name of the object."""
+    found = {}
+    for item in [*lab.items(SRIOV_GPUS), *lab.items(VMS)]:
+        text = (item["metadata"].get("annotations") or {}).get(JOURNAL)
+        if text:
+            found[item["metadata"]["name"]] = json.loads(text)
+    return found
 
 
 def state(lab: Lab, name: str) -> str:
@@ -69,6 +87,18 @@ def layout(lab: Lab, gpu: str = GPU) -> dict[str, str]:
 
 
 HELD_UP = "tests.example/held-up"
+
+
+def hold_up(lab: Lab) -> None:
+    """From now on the trainer does not end when it is stopped."""
+    lab.write(TRAINER, {"metadata": {"finalizers": [*lab.read(TRAINER)["metadata"]["finalizers"], HELD_UP]}})
+
+
+def let_go(lab: Lab) -> None:
+    left = [name for name in lab.read(TRAINER)["metadata"]["finalizers"] if name != HELD_UP]
+    lab.write(TRAINER, {"metadata": {"finalizers": left}})
+
+
 POLICIES = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"
 BINDINGS = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings"
 PROBE = "tests.example/probe"

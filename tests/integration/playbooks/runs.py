@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -73,6 +77,18 @@ class Run:
         return "\n".join(event.get("stdout", "") for event in self.events)
 
 
+def kill_all(process: subprocess.Popen[str]) -> None:
+    """Kill a run and everything that it has started, as the end of its container does."""
+    doomed = [process.pid]
+    for pid in doomed:
+        for task in Path(f"/proc/{pid}/task").glob("*/children"):
+            doomed += map(int, task.read_text().split())
+    for pid in doomed:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    process.communicate()
+
+
 class Runs:
     def __init__(self, folder: Path, environment: Mapping[str, str], interpreter: Path) -> None:
         """Modules are run by the interpreter."""
@@ -82,6 +98,18 @@ class Runs:
             name: value for name, value in environment.items() if not name.startswith(NOT_INJECTED)
         } | {"ANSIBLE_COLLECTIONS_PATH": str(INSTALLED), "ANSIBLE_LOCALHOST_WARNING": "false"}
         self._number = 0
+
+    def started(self, name: str, variables: Json, *, options: Sequence[str] = ()) -> subprocess.Popen[str]:
+        """A run that goes on beside the test. Modules are processes of its own, so that all of it can be killed."""
+        told = {"ansible_python_interpreter": sys.executable, **variables}
+        return subprocess.Popen(
+            ["ansible-playbook", f"playbooks/{name}.yml", "--extra-vars", json.dumps(told), *options],
+            cwd=CHECKOUT,
+            env=self._environment | {"PATH": os.environ["PATH"], "HOME": os.environ["HOME"]},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
 
     def playbook(
         self,

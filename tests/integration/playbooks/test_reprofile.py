@@ -5,15 +5,19 @@ from __future__ import annotations
 from tests.integration.api import VGPUS, VM_ACTIONS, VMIS, VMS
 from tests.integration.labs import Lab
 from tests.integration.modules.beginnings import writes
+from tests.integration.modules.permissions import Automation
 from tests.integration.playbooks.reprofiling import (
     CHANGE,
+    ENTRY,
     GPU,
     LARGE,
     NAMES,
     OTHER_GPU,
     RESOURCE,
     changed,
+    entries,
     has,
+    journals,
     layout,
     machine,
     runs_with,
@@ -27,7 +31,7 @@ def test_a_vm_that_is_not_named_is_not_stopped_and_nothing_changes(used: Lab, ru
     refused = changed(runs, {**CHANGE, "vgpu_reprofile_vms": []})
     assert f"{GPU} is used by default/trainer, which may not be stopped." in refused.failure
     rehearsal = changed(runs, CHANGE, check=True)
-    assert (rehearsal.status, rehearsal.tasks) == ("successful", ["The plan is shown"])
+    assert (rehearsal.status, rehearsal.tasks) == ("successful", ["Show the plan"])
     assert f"{GPU}: 2 x NVIDIA A2-4Q -> 2 x A2-8Q, stopping default/trainer" in rehearsal.shown
     assert writes(used) == []
 
@@ -43,13 +47,21 @@ def test_what_cannot_work_is_refused_before_any_vm_is_stopped(used: Lab, runs: R
 
 
 def test_the_layout_changes_and_the_vm_runs_with_its_new_vgpu(used: Lab, runs: Runs) -> None:
+    """By a user with the documented rights and no others."""
     both = {**CHANGE, "vgpu_reprofile_nodes": ["gpu-a", "gpu-b"], "vgpu_reprofile_serial": 2}
-    done = changed(runs, {**both, "vgpu_reprofile_vm_labels": {"team": "ml"}})
+    user = Automation(used)
+    user.grant("vgpu-fleet-reader", "vgpu-fleet-devices", "vgpu-fleet-vms")
+    user.grant("vgpu-fleet-vm-editor", namespace="default")
+    allowed = {"harvester_kubeconfig": str(user.kubeconfig)}
+    done = changed(runs, {**both, **allowed, "vgpu_reprofile_vm_labels": {"team": "ml"}})
+    user.withdraw()
     assert done.status == "successful", done.shown
     assert f"{GPU}, {OTHER_GPU}: 2 x NVIDIA A2-4Q -> 2 x A2-8Q each, stopping default/trainer" in done.shown
     assert sorted([*layout(used).values(), *layout(used, OTHER_GPU).values()]) == ["NVIDIA A2-8Q"] * 4
     assert used.until(lambda: runs_with(used) == [LARGE], real=True)
     assert vm(used)["spec"]["runStrategy"] == "Always"
+    assert entries(used) == [{**ENTRY, "deviceName": LARGE}]
+    assert journals(used) == {}
     again = changed(runs, both)
     assert (again.status, again.changed) == ("successful", 0)
     assert "Nothing to do" in again.shown

@@ -6,20 +6,24 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
-from tests.integration.api import VGPUS, VMIS
+from tests.integration.api import VGPUS
 from tests.integration.labs import Lab
 from tests.integration.playbooks.reprofiling import (
     BEFORE,
     CHANGE,
+    ENTRY,
     GPU,
-    HELD_UP,
     LARGE,
     NAMES,
     OTHER_GPU,
     RESOURCE,
     changed,
+    entries,
     has,
+    hold_up,
+    journals,
     layout,
+    let_go,
     refusing,
     runs_with,
     vm,
@@ -33,18 +37,18 @@ PUT_IN = (
     f"(has(object.{DEVICES}.hostDevices) && object.{DEVICES}.hostDevices.exists(one, one.deviceName.endsWith('8Q')))"
 )
 FAULTS = {
-    "The VMs are stopped": ("virtualmachines", HALTED),
-    "They refer to no vGPU": (
+    "Stop the VMs": ("virtualmachines", HALTED),
+    "Take the vGPUs out of the VMs": (
         "virtualmachines",
         f"!has(object.{DEVICES}.hostDevices) && has(oldObject.{DEVICES}.hostDevices)",
     ),
-    "The profiles are changed": ("vgpudevices", "object.spec.vGPUTypeName == 'NVIDIA A2-8Q'"),
-    "The VMs have their vGPUs": ("virtualmachines", PUT_IN),
-    "Those that ran run again": ("virtualmachines", f"{PUT_IN} && !({HALTED})"),
+    "Change the profiles": ("vgpudevices", "object.spec.vGPUTypeName == 'NVIDIA A2-8Q'"),
+    "Give the VMs their vGPUs and start them": ("virtualmachines", PUT_IN),
 }
 
 
 def test_a_fault_in_any_phase_is_told_and_everything_is_as_before(used: Lab, runs: Runs) -> None:
+    """R3: also the names and tags of device entries."""
     for step, (resource, refused) in FAULTS.items():
         with refusing(used, resource, refused):
             failed = changed(runs, CHANGE)
@@ -54,6 +58,8 @@ def test_a_fault_in_any_phase_is_told_and_everything_is_as_before(used: Lab, run
         assert layout(used) == BEFORE, step
         assert used.until(lambda: runs_with(used) == [RESOURCE], real=True), step
         assert vm(used)["spec"]["runStrategy"] == "Always", step
+        assert entries(used) == [ENTRY], step
+        assert journals(used) == {}, step
 
 
 def test_what_somebody_changes_meanwhile_is_seen_and_undone(used: Lab, runs: Runs) -> None:
@@ -61,7 +67,7 @@ def test_what_somebody_changes_meanwhile_is_seen_and_undone(used: Lab, runs: Run
     one = {**CHANGE, "vgpu_reprofile_layout": [{"profile": "A2-8Q", "count": 1}]}
     with once_it_has_its_vgpu_another_is_enabled(used):
         failed = changed(runs, one)
-    assert f"{GPU} could not be changed. Their vGPUs can be used: There are 2 vGPUs" in failed.failure, failed.shown
+    assert f"{GPU} could not be changed. Check the result: there are 2 vGPUs" in failed.failure, failed.shown
     assert "Everything is as it was before." in failed.failure, failed.failure
     assert layout(used) == BEFORE
     assert used.until(lambda: runs_with(used) == [RESOURCE], real=True)
@@ -82,9 +88,10 @@ def once_it_has_its_vgpu_another_is_enabled(lab: Lab) -> Iterator[None]:
 
 def test_of_several_gpus_at_a_time_all_are_put_back(used: Lab, runs: Runs) -> None:
     both = {**CHANGE, "vgpu_reprofile_nodes": ["gpu-a", "gpu-b"], "vgpu_reprofile_serial": 2}
-    with refusing(used, *FAULTS["The VMs have their vGPUs"]):
+    with refusing(used, *FAULTS["Give the VMs their vGPUs and start them"]):
         failed = changed(runs, both)
-    assert f"{GPU}, {OTHER_GPU} could not be changed. The VMs have their vGPUs: " in failed.failure, failed.shown
+    said = f"{GPU}, {OTHER_GPU} could not be changed. Give the VMs their vGPUs and start them: "
+    assert said in failed.failure, failed.shown
     assert "Everything is as it was before." in failed.failure, failed.failure
     assert layout(used) == BEFORE
     assert used.vgpus(OTHER_GPU) == []
@@ -93,14 +100,13 @@ def test_of_several_gpus_at_a_time_all_are_put_back(used: Lab, runs: Runs) -> No
 
 
 def test_a_vm_that_does_not_end_keeps_its_vgpu_and_is_told(used: Lab, runs: Runs) -> None:
-    instance = f"{VMIS}/trainer"
-    used.write(instance, {"metadata": {"finalizers": [*used.read(instance)["metadata"]["finalizers"], HELD_UP]}})
+    hold_up(used)
     failed = changed(runs, {**CHANGE, "vgpu_reprofile_wait_timeout": 3})
-    assert f"{GPU} could not be changed. They have ended: default/trainer still runs." in failed.failure, failed.failure
-    assert "Not put back: trainer: " in failed.failure
+    said = f"{GPU} could not be changed. Stop the VMs: default/trainer still runs after 3 s."
+    assert said in failed.failure, failed.failure
+    assert "Not put back: default/trainer: " in failed.failure
     assert layout(used) == BEFORE
-    left = [name for name in used.read(instance)["metadata"]["finalizers"] if name != HELD_UP]
-    used.write(instance, {"metadata": {"finalizers": left}})
+    let_go(used)
     # It was told to run again, and does as soon as it can.
     assert used.until(lambda: runs_with(used) == [RESOURCE], real=True)
 
@@ -108,6 +114,6 @@ def test_a_vm_that_does_not_end_keeps_its_vgpu_and_is_told(used: Lab, runs: Runs
 def test_what_cannot_be_put_back_is_told(used: Lab, runs: Runs) -> None:
     with refusing(used, "vgpudevices", "object.spec.enabled"):
         failed = changed(runs, CHANGE)
-    assert f"{GPU} could not be changed. The profiles are changed: " in failed.failure
+    assert f"{GPU} could not be changed. Change the profiles: " in failed.failure
     assert f"Not put back: the profiles of {GPU}: " in failed.failure
-    assert "; trainer: " in failed.failure
+    assert "; default/trainer: " in failed.failure

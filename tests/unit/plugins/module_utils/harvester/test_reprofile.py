@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ansible_collections.vgpu.fleet.plugins.module_utils.fleet import Claim, Gpu
+from ansible_collections.vgpu.fleet.plugins.module_utils.fleet import Claim, Fleet, Gpu
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.reprofile import NOTHING, reprofile_plan
 
 from tests.unit.plugins.module_utils.fleets import fleet, gpu, vm
@@ -15,8 +15,7 @@ Q4, Q8 = "NVIDIA A2-4Q", "NVIDIA A2-8Q"
 
 
 def plan(*gpus: Gpu, claims: tuple[Claim, ...] = (), layout: list[Json] | None = None, **options: Any) -> Json:
-    record = fleet(*gpus, claims=claims).as_dict()
-    return reprofile_plan(record, [one.name for one in gpus], layout or LAYOUT, **options)
+    return reprofile_plan(fleet(*gpus, claims=claims), [one.name for one in gpus], layout or LAYOUT, **options)
 
 
 def gets(name: str, count: int = 1, profile: str = "A2-8Q") -> Json:
@@ -59,7 +58,9 @@ def test_all_labels_have_to_match_and_no_labels_match_nothing() -> None:
     record["nodes"][0]["gpus"][0]["slots"][0]["holders"] = [holder.as_dict()]
 
     def refused(labels: dict[str, str]) -> str:
-        return " ".join(reprofile_plan(record, ["n:a"], [{"profile": "A2-8Q", "count": 1}], (), labels)["refusals"])
+        return " ".join(
+            reprofile_plan(Fleet.from_dict(record), ["n:a"], [{"profile": "A2-8Q", "count": 1}], (), labels)["refusals"]
+        )
 
     assert "may not be stopped" not in refused({"team": "ml"})
     assert "may not be stopped" in refused({"team": "ml", "tier": "prod"})
@@ -118,7 +119,7 @@ def test_stopped_vms_that_would_take_a_vgpu_are_changed_if_named_and_in_the_way_
     assert [one["name"] for one in change["vms"]] == ["later"]
     assert plan(gpu("n:a", "4Q"), claims=(claim,))["refusals"]
     # Elsewhere it finds what it wants.
-    kept = reprofile_plan(fleet(gpu("n:a", "4Q"), gpu("m:a", "4Q@x 4Q"), claims=[claim]).as_dict(), ["n:a"], LAYOUT)
+    kept = reprofile_plan(fleet(gpu("n:a", "4Q"), gpu("m:a", "4Q@x 4Q"), claims=[claim]), ["n:a"], LAYOUT)
     assert kept["refusals"] == []
 
 

@@ -1,0 +1,261 @@
+#!/usr/bin/python
+
+# Copyright: (c) 2026, The vgpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: harvester_reprofile
+short_description: Change the vGPU layout of GPUs that VMs use on Harvester
+version_added: 0.1.0
+author:
+  - The vgpu.fleet contributors (@vgpu-fleet)
+description:
+  - Gives GPUs another layout although VMs use them. It stops the VMs, takes their vGPUs out, changes the profiles,
+    gives the VMs their vGPUs and starts those that ran, with the run strategy they had. If a step fails, it puts back
+    what was there before.
+  - Stops only VMs that O(vms) or O(vm_labels) select, and only if they are in the way or shall have other vGPUs. What
+    cannot work is refused before any VM is stopped.
+  - Before it changes anything, it writes a journal to the objects themselves, as annotation C(vgpu.fleet/journal) of
+    the GPUs (SRIOVGPUDevice) and VMs. It says which run it is, and what to put back. The journal is removed when
+    everything is done or undone.
+  - A run that was cut off is finished by the same task once more, from any controller. A task that asks for something
+    else meets the journal, is refused, and names the run. With O(take_over=true) it undoes that run first.
+  - The device entries of a VM keep their names, tags and options. After an undone change they are exactly as before.
+options:
+  layout:
+    description:
+      - What each of the GPUs shall hold, and nothing else.
+    type: list
+    elements: dict
+    required: true
+    suboptions:
+      profile:
+        description:
+          - The profile, in any spelling.
+        type: str
+        required: true
+      count:
+        description:
+          - How many of it on each GPU.
+        type: int
+        required: true
+  gpus:
+    description:
+      - Names of GPUs, or shell patterns.
+    type: list
+    elements: str
+  nodes:
+    description:
+      - Names of nodes, or shell patterns, whose GPUs are meant. With O(gpus), both have to match.
+    type: list
+    elements: str
+  vms:
+    description:
+      - VMs that may be stopped. The task is done when those with O(vms[].vgpus) have them.
+    type: list
+    elements: dict
+    suboptions:
+      name:
+        description:
+          - The VM.
+        type: str
+        required: true
+      namespace:
+        description:
+          - The VM's namespace.
+        type: str
+        default: default
+      vgpus:
+        description:
+          - The vGPUs that the VM has afterwards. The same as before if not given. An empty list means none.
+        type: list
+        elements: dict
+        suboptions:
+          profile:
+            description:
+              - The profile, in any spelling.
+            type: str
+            required: true
+          count:
+            description:
+              - How many of it.
+            type: int
+            default: 1
+  vm_labels:
+    description:
+      - VMs with all of these labels may be stopped as well. They get the same vGPUs as before.
+      - Without any label, no VM is selected by labels.
+    type: dict
+  serial:
+    description:
+      - How many GPUs are changed at a time. Their VMs are stopped together, and everything on them is put back
+        together if a step fails.
+    type: int
+    default: 1
+  take_over:
+    description:
+      - Whether to undo another run first that has the GPUs or VMs in its journal and is dead.
+      - A run that shows signs of life is never taken over.
+    type: bool
+    default: false
+  wait_timeout:
+    description:
+      - The most seconds that each step may take.
+    type: int
+    default: 600
+extends_documentation_fragment:
+  - vgpu.fleet.harvester
+  - ansible.builtin.action_common_attributes
+attributes:
+  check_mode:
+    support: full
+    details: The plan is made and refused in the same way. A run that was cut off is named.
+  diff_mode:
+    support: none
+  platform:
+    platforms: posix
+notes:
+  - A run shows every 5 seconds that it is alive, in annotation C(vgpu.fleet/journal-alive) of one of its objects. A
+    task that meets a journal watches for that for 16 seconds before it continues or undoes the run.
+seealso:
+  - module: vgpu.fleet.harvester_vgpu
+  - module: vgpu.fleet.harvester_vgpu_vm
+"""
+
+EXAMPLES = r"""
+- name: Give gpu-a two A2-8Q, of which the trainer gets one
+  vgpu.fleet.harvester_reprofile:
+    nodes: [gpu-a]
+    layout:
+      - profile: A2-8Q
+        count: 2
+    vms:
+      - name: trainer
+        vgpus:
+          - profile: A2-8Q
+
+- name: Undo what a dead run left and change the layout of a GPU that nobody uses
+  vgpu.fleet.harvester_reprofile:
+    gpus: [gpu-a-000008000]
+    layout:
+      - profile: A2-4Q
+        count: 4
+    take_over: true
+"""
+
+RETURN = r"""
+plan:
+  description: What was done, or in check mode would be done.
+  returned: success
+  type: dict
+  contains:
+    lines:
+      description: The plan for people, one line for each piece of work.
+      type: list
+      elements: str
+      sample: ["gpu-a-000008000: 2 x NVIDIA A2-4Q -> 2 x A2-8Q, stopping default/trainer"]
+    work:
+      description: >-
+        The pieces of work in order. Each has RV(ignore:gpus), RV(ignore:before) with the vGPUs there are, and
+        RV(ignore:vms) with the vGPUs of each VM before and after.
+      type: list
+      elements: dict
+journals:
+  description: Runs that were cut off and concern these GPUs or VMs, as they were found.
+  returned: success
+  type: list
+  elements: dict
+  contains:
+    run:
+      description: The id of the run.
+      type: str
+      sample: 3f2a9c01
+    started:
+      description: When it was started.
+      type: str
+      sample: "2026-11-18T01:00:00+00:00"
+    by:
+      description: User and host that ran it.
+      type: str
+      sample: runner@awx-job-17
+    phase:
+      description: V(planned), V(changing), V(undoing) or V(unreadable).
+      type: str
+      sample: changing
+    gpus:
+      description: GPUs with its journal.
+      type: list
+      elements: str
+    vms:
+      description: VMs with its journal.
+      type: list
+      elements: str
+finished:
+  description: Runs of the same request that were cut off and that this task finished.
+  returned: success
+  type: list
+  elements: str
+  sample: []
+undone:
+  description: Runs of another request that this task undid.
+  returned: success
+  type: list
+  elements: str
+  sample: []
+"""
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.vgpu.fleet.plugins.module_utils.harvester import access
+from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.api import ApiServer
+from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.options import connection_spec
+from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.reprofile_run import Reprofile, Request
+from ansible_collections.vgpu.fleet.plugins.module_utils.reporting import reporting_errors
+
+
+def argument_spec() -> dict[str, dict[str, object]]:
+    profile = {"type": "str", "required": True}
+    vgpu = {"profile": profile, "count": {"type": "int", "default": 1}}
+    vm = {
+        "name": {"type": "str", "required": True},
+        "namespace": {"type": "str", "default": "default"},
+        "vgpus": {"type": "list", "elements": "dict", "options": vgpu},
+    }
+    per_gpu = {"profile": profile, "count": {"type": "int", "required": True}}
+    return {
+        **connection_spec(),
+        "layout": {"type": "list", "elements": "dict", "required": True, "options": per_gpu},
+        "gpus": {"type": "list", "elements": "str"},
+        "nodes": {"type": "list", "elements": "str"},
+        "vms": {"type": "list", "elements": "dict", "options": vm},
+        "vm_labels": {"type": "dict"},
+        "serial": {"type": "int", "default": 1},
+        "take_over": {"type": "bool", "default": False},
+        "wait_timeout": {"type": "int", "default": 600},
+    }
+
+
+def main() -> None:
+    module = AnsibleModule(argument_spec=argument_spec(), required_one_of=[("gpus", "nodes")], supports_check_mode=True)
+    params = module.params
+    with reporting_errors(module):
+        request = Request.of(params)
+        run = Reprofile(
+            ApiServer(access.from_options(params)),
+            params["harvester_version"],
+            request,
+            seconds=params["wait_timeout"],
+            take_over=params["take_over"],
+        )
+        try:
+            outcome = run.run(check_mode=module.check_mode)
+        finally:
+            for warning in run.warnings:
+                module.warn(warning)
+        module.exit_json(**outcome.as_result())
+
+
+if __name__ == "__main__":
+    main()
