@@ -122,6 +122,32 @@ class Availability:
         """VMs that are known to have certain devices."""
         return frozenset(holder.path for _gpu, slot in self.fleet.slots() for holder in slot.holders)
 
+    def after_restart(self, path: str, profile: str) -> int:
+        """How many more a running VM gets when it is restarted."""
+        return self._late[path, profile]
+
+    @cached_property
+    def _late(self) -> Counter[tuple[str, str]]:
+        found: Counter[tuple[str, str]] = Counter()
+        for claim in self.fleet.claims:
+            if claim.after_restart:
+                found[claim.holder.path, claim.profile] += claim.count
+        return found
+
+    def waiting_for_restart(self, profile: str) -> list[str]:
+        """Running VMs that get vGPUs of the profile when they are restarted."""
+        return sorted(
+            {
+                claim.holder.path
+                for claim in self.fleet.claims
+                if claim.profile == profile
+                and claim.holder.running
+                and (claim.after_restart or claim.holder.path in self._bound)
+                and claim.holder.path not in self.released
+                and (claim.node is None or claim.node in self.selected)
+            }
+        )
+
     @cached_property
     def floating(self) -> dict[str, Mapping[str, int]]:
         """By VM, what is bound to no node yet."""
@@ -187,7 +213,7 @@ class Availability:
         for claim in self.fleet.claims:
             if claim.node == node.name and claim.holder.path not in self.released:
                 # A VM of which it is known what it has will take more, but only when it restarts.
-                now = claim.holder.running and claim.holder.path not in self._bound
+                now = claim.holder.running and not claim.after_restart and claim.holder.path not in self._bound
                 (in_use if now else claimed)[claim.profile] += claim.count
         advertised = configured if node.advertised is None else _vgpus_only(node.advertised)
         creatable = _creatable(node, sriov=self.sriov)

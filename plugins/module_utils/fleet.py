@@ -52,15 +52,25 @@ class Holder:
 
 @dataclass(frozen=True)
 class Claim:
-    """vGPUs that a VM has or wants without anyone knowing which slots they are, or will be."""
+    """vGPUs that a VM has or wants without anyone knowing which slots they are, or will be.
+
+    `after_restart` tells that the VM runs without them, and gets them when it is restarted.
+    """
 
     profile: str
     count: int
     holder: Holder
     node: str | None = None
+    after_restart: bool = False
 
     def as_dict(self) -> dict[str, Any]:
-        return {"profile": self.profile, "count": self.count, "node": self.node, "holder": self.holder.as_dict()}
+        return {
+            "profile": self.profile,
+            "count": self.count,
+            "node": self.node,
+            "after_restart": self.after_restart,
+            "holder": self.holder.as_dict(),
+        }
 
     @classmethod
     def from_dict(cls, record: Mapping[str, Any]) -> Claim:
@@ -239,7 +249,11 @@ class Fleet:
 
     @cached_property
     def ordered_claims(self) -> tuple[Claim, ...]:
-        return tuple(sorted(self.claims, key=lambda claim: (claim.holder.path, claim.profile, claim.node or "")))
+        return tuple(
+            sorted(
+                self.claims, key=lambda claim: (claim.holder.path, claim.profile, claim.node or "", claim.after_restart)
+            )
+        )
 
     @cached_property
     def node_by_name(self) -> Mapping[str, Node]:

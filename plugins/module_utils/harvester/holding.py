@@ -37,13 +37,14 @@ def with_running_vms_bound(fleet: Fleet) -> Fleet:
     Which one it got is written down only once it runs. Until then any of its type on its node may be the one, so none
     of them is touched.
     """
-    running = [claim for claim in fleet.claims if claim.holder.running]
+    # What a VM gets after a restart it does not have now.
+    running = [claim for claim in fleet.claims if claim.holder.running and not claim.after_restart]
     if not running:
         return fleet
     return replace(
         fleet,
         nodes=tuple(_bound_node(node, running) for node in fleet.nodes),
-        claims=tuple(claim for claim in fleet.claims if not claim.holder.running),
+        claims=tuple(claim for claim in fleet.claims if claim not in running),
     )
 
 

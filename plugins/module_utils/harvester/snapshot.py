@@ -350,14 +350,39 @@ class Users:
             if profile:
                 counts[profile] = counts.get(profile, 0) + 1
         for device in bound:
-            status = (self._snapshot.vgpus.items.get(device) or {}).get("status") or {}
-            profile = str(status.get("configureVGPUTypeName") or "")
+            profile = self._profile_of(device)
             if counts.get(profile):
                 counts[profile] -= 1
         node = ((instance or {}).get("status") or {}).get("nodeName") if holder.running else None
-        self._claims.extend(
-            record.Claim(profile, count, holder, node) for profile, count in sorted(counts.items()) if count > 0
-        )
+        late = self._after_restart(counts, bound, instance) if holder.running else {}
+        for profile, count in sorted(counts.items()):
+            now = count - late.get(profile, 0)
+            if now > 0:
+                self._claims.append(record.Claim(profile, now, holder, node))
+            if late.get(profile, 0) > 0:
+                # Without any vGPU yet, it may be started on any node.
+                where = node if bound or now > 0 else None
+                self._claims.append(record.Claim(profile, late[profile], holder, where, after_restart=True))
+
+    def _after_restart(self, counts: Mapping[str, int], bound: set[str], instance: Json | None) -> dict[str, int]:
+        """Of what a running VM asks for, what its instance was started without."""
+        domain = ((instance or {}).get("spec") or {}).get("domain")
+        if domain is None:
+            return {}
+        started: dict[str, int] = {}
+        for _name, resource in _requested_by(domain):
+            profile = self._snapshot.known.by_resource(resource)
+            if profile:
+                started[profile] = started.get(profile, 0) + 1
+        for device in bound:
+            profile = self._profile_of(device)
+            if started.get(profile):
+                started[profile] -= 1
+        return {profile: max(count - started.get(profile, 0), 0) for profile, count in counts.items()}
+
+    def _profile_of(self, device: str) -> str:
+        status = (self._snapshot.vgpus.items.get(device) or {}).get("status") or {}
+        return str(status.get("configureVGPUTypeName") or "")
 
 
 def devices_of(vm: Json) -> Json:
