@@ -18,6 +18,7 @@ from ansible_collections.vgpu.fleet.plugins.module_utils.planning.demand import 
     PER_GPU,
     PER_NODE,
     Demand,
+    InvalidDemand,
     Selections,
     could_be,
 )
@@ -51,6 +52,10 @@ class Declaration:
                 return tuple(entry.get("nodes") or ()), tuple(entry.get("gpus") or ())
             return tuple(nodes), tuple(gpus)
 
+        for entry in layout:
+            missing = [name for name in ("profile", "count") if entry.get(name) is None]
+            if missing:
+                raise InvalidDemand(f"An entry of the layout has no {missing[0]}.", hint="Give profile and count.")
         return cls(
             layout=tuple(
                 Demand(str(entry["profile"]), int(entry["count"]), str(entry.get("per") or "fleet"), *selection(entry))

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from ansible_collections.vgpu.fleet.plugins.module_utils.fleet import MIG, Claim, Fleet
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.take_back import Declaration, take_back
-from ansible_collections.vgpu.fleet.plugins.module_utils.planning.demand import NothingSelected
+from ansible_collections.vgpu.fleet.plugins.module_utils.planning.demand import InvalidDemand, NothingSelected
 
 from tests.unit.plugins.module_utils.fleets import fleet, gpu, off, vm
 
@@ -99,3 +99,10 @@ def test_mig_instances_go_with_the_last_vgpu() -> None:
 def test_a_node_that_does_not_exist_is_an_error() -> None:
     with pytest.raises(NothingSelected, match="n9"):
         taken(fleet(gpu("n1:a", "4Q")), entry(1, nodes=["n9"]))
+
+
+@pytest.mark.parametrize("missing", ["profile", "count"])
+def test_an_entry_that_lacks_something_is_an_error(missing: str) -> None:
+    given = {name: value for name, value in entry(1).items() if name != missing}
+    with pytest.raises(InvalidDemand, match=f"no {missing}"):
+        taken(fleet(gpu("n1:a", "4Q")), given)
