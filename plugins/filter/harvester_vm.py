@@ -15,7 +15,7 @@ description:
     versions of Harvester.
   - If there is C(user_data), it is looked for under the key C(userdata) in a secret named after the VM, with
     C(-cloudinit) at its end.
-positional: _input, storage_classes
+positional: _input, storage_classes, owner
 options:
   _input:
     description:
@@ -27,6 +27,12 @@ options:
     description: The storage classes of images, by namespace and name of the image.
     type: dict
     default: {}
+  owner:
+    description:
+      - The owner of the VM. The VM and its disks get the labels C(app.kubernetes.io/managed-by=vgpu.fleet) and
+        C(vgpu.fleet/owner) with this value.
+    type: str
+    default: vgpu.fleet
 seealso:
   - module: vgpu.fleet.harvester_vgpu_vm
 author:
@@ -59,12 +65,15 @@ from typing import Any
 
 from ansible.errors import AnsibleFilterError
 from ansible_collections.vgpu.fleet.plugins.module_utils.errors import FleetError
+from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.ownership import DEFAULT_OWNER
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.vm_manifest import Machine, manifest
 
 
-def harvester_vm(vm: Mapping[str, Any], storage_classes: Mapping[str, str] | None = None) -> dict[str, Any]:
+def harvester_vm(
+    vm: Mapping[str, Any], storage_classes: Mapping[str, str] | None = None, owner: str = DEFAULT_OWNER
+) -> dict[str, Any]:
     try:
-        return manifest(Machine.read(vm), storage_classes or {})
+        return manifest(Machine.read(vm, owner), storage_classes or {})
     except FleetError as error:
         raise AnsibleFilterError(str(error)) from error
 

@@ -117,6 +117,32 @@ class Availability:
             for path in sorted(holders)
         }
 
+    def pending(self, path: str, profile: str) -> int:
+        """How many more a running VM gets when it is restarted."""
+        return self._pending[path, profile]
+
+    @cached_property
+    def _pending(self) -> Counter[tuple[str, str]]:
+        found: Counter[tuple[str, str]] = Counter()
+        for claim in self.fleet.claims:
+            if claim.pending:
+                found[claim.holder.path, claim.profile] += claim.count
+        return found
+
+    def waiting_for_restart(self, profile: str) -> list[str]:
+        """Running VMs that get vGPUs of the profile when they are restarted."""
+        return sorted(
+            {
+                claim.holder.path
+                for claim in self.fleet.claims
+                if claim.profile == profile
+                and claim.holder.running
+                and claim.pending
+                and claim.holder.path not in self.released
+                and (claim.node is None or claim.node in self.selected)
+            }
+        )
+
     @cached_property
     def floating(self) -> dict[str, Mapping[str, int]]:
         """By VM, what is bound to no node yet."""

@@ -14,6 +14,7 @@ from typing import Any
 from ansible_collections.vgpu.fleet.plugins.module_utils.availability import Availability, Holding, unusable_because
 from ansible_collections.vgpu.fleet.plugins.module_utils.availability_placement import Batch, Placement, place
 from ansible_collections.vgpu.fleet.plugins.module_utils.errors import FleetError, listing
+from ansible_collections.vgpu.fleet.plugins.module_utils.fleet import Holder
 from ansible_collections.vgpu.fleet.plugins.module_utils.known import KnownProfiles
 from ansible_collections.vgpu.fleet.plugins.module_utils.label_selector import Selector, parse_selector
 
@@ -39,6 +40,10 @@ class MachineDemand:
     vgpus: Mapping[str, int] = field(hash=False)
     surge: int = 0
     owner: Selector | None = None
+    vms: frozenset[str] = frozenset()
+
+    def owns(self, holder: Holder) -> bool:
+        return holder.path in self.vms or (self.owner is not None and self.owner.matches(holder.labels))
 
     @property
     def each(self) -> str:
@@ -57,9 +62,8 @@ def read_demand(entries: Sequence[Mapping[str, Any]], known: KnownProfiles) -> l
             raise InvalidDemand(f"The demand {name} names no vGPUs.", hint="List at least one profile in vgpus.")
         owner = parse_selector(entry["owner"]) if entry.get("owner") else None
         machines = _positive(entry["machines"], "machines", name, least=0)
-        demands.append(
-            MachineDemand(name, machines, vgpus, _positive(entry.get("surge") or 0, "surge", name, least=0), owner)
-        )
+        surge = _positive(entry.get("surge") or 0, "surge", name, least=0)
+        demands.append(MachineDemand(name, machines, vgpus, surge, owner, frozenset(entry.get("vms") or ())))
     names = [demand.name for demand in demands]
     if len(set(names)) != len(names):
         raise InvalidDemand("Two demands have the same name.", hint="Give each a name of its own.")
@@ -202,9 +206,7 @@ class Question:
         if total.in_use:
             parts.append(f"{total.in_use} in use by {listing(self._holders(profile, running=True), limit=4)}")
         if total.claimed:
-            parts.append(
-                f"{total.claimed} claimed by stopped {listing(self._holders(profile, running=False), limit=4)}"
-            )
+            parts.append(f"{total.claimed} claimed by {' and '.join(self._claimants(profile))}")
         out = [
             f"{node.name} ({unusable_because(node)}) does not count"
             for node in available.nodes
@@ -219,9 +221,17 @@ class Question:
             for path, holding in self.available.holdings.items()
             if path not in self.available.released
             and holding.holder.running == running
-            and holding.vgpus.get(profile)
+            and holding.vgpus.get(profile, 0) > self.available.pending(path, profile)
             and any(node in self.available.selected or node is None for node in holding.by_node)
         ]
+
+    def _claimants(self, profile: str) -> Iterator[str]:
+        stopped = self._holders(profile, running=False)
+        if stopped:
+            yield f"stopped {listing(stopped, limit=4)}"
+        waiting = self.available.waiting_for_restart(profile)
+        if waiting:
+            yield f"{listing(waiting, limit=4)} after a restart"
 
     def _alone_fits(self, demand: MachineDemand, index: int) -> bool:
         count = demand.machines + demand.surge - len(self._existing[index])
@@ -347,7 +357,7 @@ def _standing(
     released: set[str] = set()
     existing: list[tuple[str, ...]] = []
     for demand in demands:
-        mine = [] if demand.owner is None else _owned(availability.holdings, demand.owner, taken)
+        mine = _owned(availability.holdings, demand, taken)
         taken.update(mine)
         alike = [path for path in mine if dict(availability.holdings[path].vgpus) == dict(demand.vgpus)]
         # Running ones first: they are the ones that would stay.
@@ -358,5 +368,5 @@ def _standing(
     return existing, frozenset(released)
 
 
-def _owned(holdings: Mapping[str, Holding], owner: Selector, taken: set[str]) -> list[str]:
-    return [path for path, holding in holdings.items() if path not in taken and owner.matches(holding.holder.labels)]
+def _owned(holdings: Mapping[str, Holding], demand: MachineDemand, taken: set[str]) -> list[str]:
+    return [path for path, holding in holdings.items() if path not in taken and demand.owns(holding.holder)]

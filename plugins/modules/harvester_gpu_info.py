@@ -218,6 +218,7 @@ findings:
         - V(not_asked_for) has a profile that nobody asked for, and loses it at a reboot.
         - V(claim_left_behind) is disabled, and its node offers it all the same.
         - V(lost_label) stops the scan of its node, and V(broken_note), on a VM, the controllers of all nodes.
+        - V(restart_required) is a VM that runs with other vGPUs than its spec asks for, until it is restarted.
         - V(no_functions) is a GPU whose SR-IOV was asked for and is not there.
         - V(mig_out_of_sync) is a GPU whose MIG instances could not all be made, V(mig_differs) one that has others than
           its MIG configuration asks for; M(vgpu.fleet.harvester_mig) repairs both.

@@ -67,8 +67,9 @@ options:
     default: true
   restart:
     description:
-      - A running VM gets its vGPUs when it is restarted. With V(never), the module only says so in
-        RV(restart_required). With V(if_needed), it restarts the VM, also when an earlier task has changed it.
+      - A running VM gets its vGPUs when it is restarted. With V(never), the module warns and sets
+        RV(restart_required), in every run until the VM was restarted. With V(if_needed), it restarts the VM, also when
+        an earlier task has changed it.
       - A VM that could not start again at once, because the vGPUs are in use elsewhere, is not restarted.
     type: str
     choices: [never, if_needed]

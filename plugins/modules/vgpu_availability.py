@@ -104,6 +104,12 @@ options:
             others hold counts as free, since the demand replaces them.
           - On vSphere the labels of a VM are C(name), C(moid), C(host) and C(cluster).
         type: str
+      vms:
+        description:
+          - VMs that belong to the demand already, by name; on Harvester as namespace and name, such as
+            V(default/trainer). They count like those that O(demand[].owner) selects.
+        type: list
+        elements: str
   require:
     description:
       - Whether the task fails when the demand does not fit. The error says why not and what would help.
@@ -232,7 +238,7 @@ profiles:
       type: int
       sample: 1
     claimed:
-      description: How many VMs that are stopped, or that wait for a node, will take.
+      description: How many VMs will take that are stopped, wait for a node, or get more when they are restarted.
       type: int
       sample: 1
     free_now:
@@ -472,6 +478,7 @@ def argument_spec() -> dict[str, dict[str, object]]:
         "vgpus": {"type": "list", "elements": "dict", "required": True, "options": vgpu},
         "surge": {"type": "int", "default": 0},
         "owner": {"type": "str"},
+        "vms": {"type": "list", "elements": "str"},
     }
     return {
         **connection_spec(),

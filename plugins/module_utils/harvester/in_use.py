@@ -271,7 +271,9 @@ class Users:
         more = self._counts(wanted) - self._counts(started)
         if reliable:
             more -= self._types_of(named)
-        self._claim(more, holder, [(instance.get("status") or {}).get("nodeName")], pending=True)
+        # A VM without any vGPU yet may be started on another node.
+        here = (instance.get("status") or {}).get("nodeName") if started or noted else None
+        self._claim(more, holder, [here], pending=True)
 
     def _stopped(self, holder: Holder, wanted: list[tuple[str, str]], noted: set[str]) -> None:
         named = self._names(wanted)

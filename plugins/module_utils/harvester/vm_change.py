@@ -126,6 +126,12 @@ class VmChange:
         self._warnings += vm_rules.doubts(self._key, plan.vgpus, compute=self._wish.compute)
         if plan.machine.note is None:
             self._warnings.append(self._broken_note(plan))
+        if plan.restart_required:
+            has, asks = vm_devices.described(plan.machine.running_vgpus), vm_devices.described(plan.vgpus)
+            self._warnings.append(
+                f"VM {self._key} runs with {has} and is to have {asks}: it gets them when it is restarted. Use restart:"
+                " if_needed to have the module restart it."
+            )
         if check_mode:
             if plan.writes:
                 self._rehearse(plan)

@@ -29,6 +29,10 @@ NOTE_PARTS = {GPUS: "gpus", HOST_DEVICES: "hostdevices"}
 ENDED = ("Succeeded", "Failed")
 
 
+def described(vgpus: Mapping[str, int]) -> str:
+    return ", ".join(f"{count} x {name}" for name, count in sorted(vgpus.items()) if count) or "no vGPUs"
+
+
 def field_of(era: Era) -> str:
     return HOST_DEVICES if era.vendor_vfio else GPUS
 
@@ -92,7 +96,9 @@ class Machine:
 
     @property
     def restart_required(self) -> bool:
-        return self.running and self.vgpus != self.running_vgpus
+        """Whether the instance is known to run with other vGPUs than the spec asks for."""
+        shown = "domain" in ((self.instance or {}).get("spec") or {})
+        return self.running and shown and self.vgpus != self.running_vgpus
 
     @property
     def displays(self) -> int:

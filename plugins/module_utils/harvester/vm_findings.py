@@ -9,13 +9,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.snapshot import Snapshot
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.vm_devices import Machine, plan
+from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.vm_devices import Machine, described, plan
 
 
 def vm_findings(snapshot: Snapshot) -> Iterator[tuple[str, str, str]]:
     """Kind, VM and sentence, in the order of VMs."""
     for key, vm in sorted(snapshot.vms.items.items()):
         machine = Machine(vm, snapshot.instances.items.get(key), snapshot.era, snapshot.known)
+        if machine.restart_required:
+            text = f"VM {key} runs with {described(machine.running_vgpus)}, and its spec asks for"
+            text += f" {described(machine.vgpus)}, which it gets when it is restarted."
+            yield "restart_required", key, text
         if machine.note_text and machine.note is None:
             continue  # A finding of its own: no vGPU of any VM is safe from it.
         mended = plan(machine, machine.vgpus, restart=False)

@@ -12,6 +12,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ansible_collections.vgpu.fleet.plugins.module_utils.errors import FleetError
+from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.ownership import (
+    DEFAULT_OWNER,
+    MANAGED_BY,
+    OWNER,
+    mark,
+)
 
 Json = dict[str, Any]
 
@@ -55,9 +61,10 @@ class Machine:
     networks: tuple[str, ...] = ()
     cloud_init: bool = False
     labels: Mapping[str, str] = field(default_factory=dict)
+    owner: str = DEFAULT_OWNER
 
     @classmethod
-    def read(cls, given: Mapping[str, Any]) -> Machine:
+    def read(cls, given: Mapping[str, Any], owner: str = DEFAULT_OWNER) -> Machine:
         name = str(given.get("name") or "")
         if not name:
             raise InvalidMachine("A VM needs a name.")
@@ -70,7 +77,14 @@ class Machine:
             networks=tuple(given.get("networks") or ()),
             cloud_init=bool(given.get("user_data")),
             labels={key: str(value) for key, value in (given.get("labels") or {}).items()},
+            owner=owner,
         )
+        reserved = sorted({MANAGED_BY, OWNER} & set(machine.labels))
+        if reserved:
+            raise InvalidMachine(
+                f"Label {reserved[0]} of VM {name} is reserved.",
+                hint="It shows who made the VM, and for which owner. Set the owner instead.",
+            )
         for network in machine.networks:
             if network.count("/") != 1:
                 raise InvalidMachine(f"Network {network} of VM {name} has to be given as namespace/name.")
@@ -80,7 +94,12 @@ class Machine:
 def manifest(machine: Machine, storage_classes: Mapping[str, str]) -> Json:
     labels = {"harvesterhci.io/creator": CREATOR, "harvesterhci.io/vmName": machine.name, **machine.labels}
     claims = list(_claims(machine, storage_classes))
-    metadata: Json = {"name": machine.name, "namespace": machine.namespace, "labels": labels}
+    # The mark is on the VM alone: instances and pods are not ours to delete.
+    metadata: Json = {
+        "name": machine.name,
+        "namespace": machine.namespace,
+        "labels": {**labels, **mark(machine.owner)},
+    }
     if claims:
         # Harvester makes the claims, and knows by this note that they belong to the VM.
         metadata["annotations"] = {"harvesterhci.io/volumeClaimTemplates": json.dumps(claims, separators=(",", ":"))}
@@ -149,7 +168,8 @@ def _claims(machine: Machine, storage_classes: Mapping[str, str]) -> Iterator[Js
                 f"Image {disk.image} of VM {machine.name} does not exist or is not ready.",
                 hint="Give it as namespace/name, where the name is the object's and not what the UI displays.",
             )
-        metadata: Json = {"name": _claim_name(machine, number)}
+        # Harvester creates the claim with these labels. A disk that somebody adds to the VM later does not have them.
+        metadata: Json = {"name": _claim_name(machine, number), "labels": mark(machine.owner)}
         if disk.image:
             metadata["annotations"] = {"harvesterhci.io/imageId": disk.image}
         yield {

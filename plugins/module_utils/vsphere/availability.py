@@ -442,9 +442,7 @@ def _standing(
     existing: list[tuple[str, ...]] = []
     for demand in demands:
         mine = [
-            path
-            for path, (holder, _vgpus) in sorted(holdings.items())
-            if demand.owner is not None and path not in taken and demand.owner.matches(holder.labels)
+            path for path, (holder, _vgpus) in sorted(holdings.items()) if path not in taken and demand.owns(holder)
         ]
         taken.update(mine)
         alike = [path for path in mine if dict(holdings[path][1]) == dict(demand.vgpus)]

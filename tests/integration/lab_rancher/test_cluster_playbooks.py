@@ -85,17 +85,19 @@ def test_from_bare_hosts_to_a_cluster_of_rancher_and_back(
     foreseen = runs.playbook("teardown", cluster, check=True)
     assert foreseen.status == "successful", foreseen.shown
     assert foreseen.tasks[0] == "The cluster is gone, and its machines with it"
+    # T2: the machines are still there, and the step for the GPUs is shown all the same.
+    assert foreseen.tasks[-1] == "Show the steps that follow once VMs are gone", foreseen.shown
     assert rancher.writes() == []
     assert rancher.running() == sorted(machines)
 
     # The VM is not named: the cluster goes, and nothing that the VM uses.
-    stopped = runs.playbook("teardown", {**cluster, "vgpu_teardown_confirm": "true"})
-    assert "default/bystander" in stopped.failure, stopped.shown
-    assert stopped.failed_task == "All vGPUs and SR-IOV can be switched off"
+    some = runs.playbook("teardown", {**cluster, "vgpu_teardown_confirm": "true"})
+    assert some.status == "successful", some.shown
+    assert "is in use by VM default/bystander. It stays." in some.shown
     assert vms(rancher) == {"bystander": True}
     assert rancher.local.items(CLUSTERS) == rancher.local.items(CONFIGS) == []
     assert rancher.local.find(CREDENTIAL) is None
-    assert [lab.amounts(node) for node in ("gpu-a", "gpu-b")] == [{FOUR_Q: 1}, {FOUR_Q: 1}]
+    assert sorted(sum(lab.amounts(node).values()) for node in ("gpu-a", "gpu-b")) == [0, 1]
 
     confirmed = {**with_vm, "vgpu_teardown_confirm": "true"}
     gone = runs.playbook("teardown", confirmed)

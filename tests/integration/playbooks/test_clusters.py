@@ -19,6 +19,7 @@ DEMO: dict[str, Any] = yaml.safe_load((CHECKOUT / "demo/cluster.yml").read_text(
 # Here is no Rancher.
 CLUSTER = {name: value for name, value in DEMO.items() if not name.startswith(("rancher_", "gpu_operator_"))}
 SECRET = "do-not-tell"
+HOST_STEPS = {"The GPUs are shared", "Show the step that follows once the VMs are gone"}
 
 
 def test_bare_harvester_hosts_become_a_gpu_cluster_and_go_back(bare: Lab, runs: Runs, tmp_path: Path) -> None:
@@ -50,9 +51,15 @@ def test_bare_harvester_hosts_become_a_gpu_cluster_and_go_back(bare: Lab, runs: 
 
     refused = runs.playbook("teardown", cluster)
     assert "vgpu_teardown_confirm" in refused.failure
+    # T2: the dry run shows the step for the GPUs as well, although the VMs still use them.
+    foreseen = runs.playbook("teardown", cluster, check=True)
+    assert (foreseen.status, foreseen.tasks[-1]) == ("successful", "Show the steps that follow once VMs are gone")
+    assert "Disable SR-IOV on GPU gpu-b-000008000." in foreseen.shown
     gone = runs.playbook("teardown", {**cluster, "vgpu_teardown_confirm": "true"})
     assert gone.status == "successful", gone.shown
     assert bare.items(VMS) == []
+    assert not any(bare.gpu(gpu)["spec"]["enabled"] for gpu in ("gpu-a-000008000", "gpu-b-000008000"))
+    assert bare.find("/api/v1/namespaces/default/secrets/trainer-cloudinit") is None
     assert sum(sum(bare.amounts(node).values()) for node in ("gpu-a", "gpu-b")) == 0
 
 
@@ -98,8 +105,15 @@ def test_bare_esxi_hosts_become_machines_for_a_bootstrap_role_and_go_back(
     assert "No node offers nvidia.com/gpu" in tested.failure, tested.shown
 
     platform = {"all": {"hosts": {"localhost": {"vgpu_teardown_platform": "vsphere"}}}}
-    gone = runs.playbook("teardown", {**cluster, "vgpu_teardown_confirm": "true"}, inventory=platform)
-    assert gone.status == "successful", gone.shown
+    confirmed = {**cluster, "vgpu_teardown_confirm": "true"}
+    # A2: the hosts are left alone unless they are named, and the dry run shows their step although VMs are in the way.
+    unnamed = {name: value for name, value in confirmed.items() if name != "vsphere_gpu_host_cluster"}
+    foreseen = runs.playbook("teardown", confirmed, inventory=platform, check=True)
+    assert (foreseen.status, foreseen.tasks[-1] in HOST_STEPS) == ("successful", True), foreseen.tasks
+    gone = runs.playbook("teardown", unnamed, inventory=platform)
+    assert (gone.status, set(gone.tasks) & HOST_STEPS) == ("successful", set()), gone.shown
+    again = runs.playbook("teardown", confirmed, inventory=platform)
+    assert (again.status, again.tasks) == ("successful", ["The GPUs are shared"]), again.shown
     left = runs.playbook("capacity", {"vgpu_capacity_platform": "vsphere"})
     assert left.artifacts["vgpu_capacity"]["localhost"]["profiles"] == {}
 

@@ -61,7 +61,7 @@ def test_a_version_without_vgpus_is_told_even_if_nothing_else_is_there(bare: Lab
 def test_addons_stay_on_while_another_gpu_needs_them(lab: Lab, runs: Runs) -> None:
     lab.enable_gpus(GPU, OTHER_GPU)
     one = {"harvester_gpu_node_gpus": [GPU], "harvester_gpu_node_absent_addons": ["nvidia-driver-toolkit"]}
-    told = refused(runs, {**one, "vgpu_teardown_confirm": True}, "teardown")
+    told = refused(runs, {**one, "vgpu_teardown_confirm": True, "vgpu_teardown_scope": "everything"}, "teardown")
     assert f"SR-IOV is on for {OTHER_GPU}, so nvidia-driver-toolkit cannot be switched off." in told
     assert lab.gpu(OTHER_GPU)["spec"]["enabled"]
 
@@ -85,7 +85,7 @@ def test_vms_that_do_not_run_are_started_however_they_were_set_or_ended(lab: Lab
     told = lab.api.as_user("virt-handler").patch(f"{VMIS}/shut-down", {"status": {"phase": "Succeeded"}})
     assert told.status == 200, told.message
     lab.until(lambda: state(lab, "shut-down") == "Stopped", real=True)
-    wanted = {"harvester_gpu_vm_vms": [{"name": name} for name in HOW]}
+    wanted = {"harvester_gpu_vm_vms": [{"name": name, "adopt": True} for name in HOW]}
     rehearsal = runs.playbook("harvester_gpu_cluster", wanted, check=True, options="--tags vm")
     assert (rehearsal.status, state(lab, "shut-down")) == ("successful", "Stopped"), rehearsal.shown
     done = runs.playbook("harvester_gpu_cluster", wanted, options="--tags vm")
@@ -97,7 +97,10 @@ def test_vms_that_do_not_run_are_started_however_they_were_set_or_ended(lab: Lab
     assert (again.status, again.changed) == ("successful", 0), again.tasks
 
 
-def test_a_number_of_vms_needs_a_profile(lab: Lab, runs: Runs) -> None:
+def test_a_number_of_vms_needs_a_profile_and_a_prefix(lab: Lab, runs: Runs) -> None:
+    """T1: there is no default name that two teams could share."""
     told = refused(runs, {"harvester_gpu_vm_count": 2})
     assert "harvester_gpu_vm_count is 2, so harvester_gpu_vm_profile has to say" in told
+    told = refused(runs, {"harvester_gpu_vm_count": 2, "harvester_gpu_vm_profile": "A2-4Q"})
+    assert "harvester_gpu_vm_count is 2, so harvester_gpu_vm_prefix has to say" in told
     assert lab.items(VMS) == []

@@ -71,7 +71,9 @@ def test_each_cluster_gets_its_own_layout_and_its_own_report(
     found = {name: {one["kind"] for one in some} for name, some in drifted.artifacts["vgpu_drift"].items()}
     # On edge-4 nothing was declared for the node that has nothing.
     assert {name for name, kinds in found.items() if "layout_differs" in kinds} == {"edge-1", "edge-3"}
-    gone = runs.playbook("teardown", {**chosen, "vgpu_teardown_confirm": True}, inventory=inventory)
+    # What reprofile has made is not what was declared.
+    back = {**chosen, "vgpu_teardown_confirm": True, "vgpu_teardown_scope": "everything"}
+    gone = runs.playbook("teardown", back, inventory=inventory)
     assert gone.status == "successful", gone.shown
     assert [sum(lab.amounts("gpu-a").values()) for lab in edges.values()] == [0, 0, 0, 0]
 

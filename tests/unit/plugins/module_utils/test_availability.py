@@ -86,6 +86,24 @@ def test_a_vm_that_is_starting_counts_once_though_it_is_tied_to_a_slot_by_name_a
     assert (found.in_use, found.claimed, found.free_now, found.free) == (1, 0, 1, 1)
 
 
+def test_u1_what_a_vm_runs_without_is_claimed_and_not_in_use():
+    late = Claim(FOUR_Q, 2, vm("trainer"), pending=True)
+    found = available(fleet(gpu("n1:a", "4Q 4Q 4Q"), claims=[late])).totals[FOUR_Q]
+    assert (found.in_use, found.claimed, found.free_now, found.free) == (0, 2, 3, 1)
+    (told,) = asked(fleet(gpu("n1:a", "4Q 4Q"), claims=[late]), pool(1)).answers[0].reasons
+    assert "2 claimed by default/trainer after a restart" in told
+    assert "in use by" not in told
+
+
+def test_m6_a_vm_counts_for_its_demand_by_its_name_whatever_its_labels():
+    record = fleet(gpu("n1:a", "4Q@trainer", vfs=1))
+    assert not asked(record, pool(1)).fits
+    question = asked(record, pool(1, vms=["default/trainer"]))
+    assert question.fits
+    assert question.answers[0].existing == ("default/trainer",)
+    assert not asked(record, pool(1, vms=["other/trainer"])).fits
+
+
 @pytest.mark.parametrize(("what", "reason"), [("down", "not ready"), ("cordoned", "cordoned")])
 def test_nodes_out_of_service_do_not_count(what, reason):
     found = available(fleet(gpu("n1:a", "4Q"), gpu("n2:a", "4Q"), **{what: ["n2"]}))

@@ -66,3 +66,34 @@ def test_h6_from_kubevirt_1_3_on_a_pair_without_options_is_healthy(version: str)
     asked = kinds(version, machine(version, device("a", **both), device("b", **both)))
     # Both ask for it, as after an upgrade: KubeVirt refuses to start such a VM.
     assert asked == ([] if version == "1.8" else ["two_displays"])
+
+
+@pytest.mark.parametrize("version", ["1.7", "1.8"])
+def test_u1_a_vm_that_runs_without_the_vgpus_of_its_spec_is_found_and_claims_them(version: str) -> None:
+    field = "hostDevices" if version == "1.8" else "gpus"
+
+    def seen(*started: dict[str, Any]) -> Any:
+        running = instance("trainer")
+        running["spec"] = {"domain": {"devices": {field: list(started)}}}
+        return snapshot(
+            version,
+            gpus=[gpu()],
+            vgpus=[vgpu(4, asked=Q4, configured=Q4), vgpu(5, asked=Q4, configured=Q4)],
+            nodes=[node()],
+            vms=[machine(version, device("a"), device("b"))],
+            instances=[running],
+        )
+
+    late = seen()
+    (finding,) = [one for one in findings(late, late.fleet) if one.kind == "restart_required"]
+    assert "VM default/trainer runs with no vGPUs, and its spec asks for 2 x NVIDIA A2-4Q" in finding.text
+    assert [(one.count, one.node, one.pending) for one in late.fleet.claims] == [(2, None, True)]
+    # With one of them it stays where it is, and the other one is late.
+    some = seen(device("a"))
+    assert [(one.count, one.node, one.pending) for one in some.fleet.claims] == [
+        (1, "n1", False),
+        (1, "n1", True),
+    ]
+    both = seen(device("a"), device("b"))
+    assert [(one.count, one.pending) for one in both.fleet.claims] == [(2, False)]
+    assert not [one for one in findings(both, both.fleet) if one.kind == "restart_required"]

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.vm_manifest import InvalidMachine, Machine, manifest
 
+MARK = {"app.kubernetes.io/managed-by": "vgpu.fleet", "vgpu.fleet/owner": "vgpu.fleet"}
 CLASSES = {"default/image-ubuntu": "longhorn-image-ubuntu"}
 # As recorded from the machine driver of Harvester 1.8: 4 CPUs, 8 GiB, a disk of 40 GiB from an image, one network.
 RECORDED: dict[str, Any] = {
@@ -52,13 +53,14 @@ def test_a_vm_with_a_disk_and_a_network_is_what_the_machine_driver_sends() -> No
         labels={"pool": "gpu"},
     )
     assert vm["spec"]["template"]["spec"] == RECORDED
-    assert json.loads(vm["metadata"]["annotations"]["harvesterhci.io/volumeClaimTemplates"]) == [RECORDED_CLAIM]
-    assert vm["metadata"]["labels"] == vm["spec"]["template"]["metadata"]["labels"]
-    assert vm["metadata"]["labels"] == {
+    claim = {**RECORDED_CLAIM, "metadata": {**RECORDED_CLAIM["metadata"], "labels": MARK}}
+    assert json.loads(vm["metadata"]["annotations"]["harvesterhci.io/volumeClaimTemplates"]) == [claim]
+    assert vm["spec"]["template"]["metadata"]["labels"] == {
         "harvesterhci.io/creator": "vgpu.fleet",
         "harvesterhci.io/vmName": "worker",
         "pool": "gpu",
     }
+    assert vm["metadata"]["labels"] == {**vm["spec"]["template"]["metadata"]["labels"], **MARK}
     assert vm["spec"]["runStrategy"] == "Halted"
 
 
@@ -71,7 +73,7 @@ def test_only_the_first_disk_is_booted_and_empty_disks_have_no_image() -> None:
     disks = vm["spec"]["template"]["spec"]["domain"]["devices"]["disks"]
     assert [disk.get("bootOrder") for disk in disks] == [1, None]
     (claim,) = json.loads(vm["metadata"]["annotations"]["harvesterhci.io/volumeClaimTemplates"])
-    assert claim["metadata"] == {"name": "worker-disk-1"}
+    assert claim["metadata"] == {"name": "worker-disk-1", "labels": MARK}
     assert claim["spec"]["storageClassName"] == "harvester-longhorn"
 
 
@@ -97,3 +99,13 @@ def test_without_disks_and_networks_it_is_in_the_pod_network_and_claims_nothing(
 def test_mistakes_are_named(given: dict[str, Any], named: str) -> None:
     with pytest.raises(InvalidMachine, match=named):
         made(**given)
+
+
+def test_t1_a_vm_and_its_disks_carry_the_owner_and_nobody_can_give_it_as_a_label() -> None:
+    vm = manifest(Machine.read({"name": "worker", "disks": [{"storage_class": "c", "size_gib": 1}]}, "team-a"), {})
+    assert vm["metadata"]["labels"]["vgpu.fleet/owner"] == "team-a"
+    (claim,) = json.loads(vm["metadata"]["annotations"]["harvesterhci.io/volumeClaimTemplates"])
+    assert claim["metadata"]["labels"]["vgpu.fleet/owner"] == "team-a"
+    for label in MARK:
+        with pytest.raises(InvalidMachine, match=f"Label {label} of VM worker is reserved"):
+            made(labels={label: "team-b"})
