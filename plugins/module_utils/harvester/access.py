@@ -181,7 +181,7 @@ def _base(params: Mapping[str, Any]) -> Access:
         return _from_pod()
     paths = [path for path in os.environ.get("KUBECONFIG", "").split(os.pathsep) if path]
     if len(paths) > 1:
-        return _from_library(None, params)
+        return _from_library(os.pathsep.join(paths), params)
     path = Path(paths[0] if paths else "~/.kube/config").expanduser()
     if not path.is_file() and params.get("host") and not params.get("context"):
         # Nobody says who we are, so the API server decides what anonymous users may do.
@@ -308,7 +308,7 @@ def _named(content: Mapping[str, Any], section: str, key: str, name: Any, origin
     return chosen
 
 
-def _from_library(source: Path | Mapping[str, Any] | None, params: Mapping[str, Any]) -> Access:
+def _from_library(source: Path | str | Mapping[str, Any], params: Mapping[str, Any]) -> Access:
     context, persist = params.get("context"), params.get("persist_config")
     try:
         from kubernetes import client, config
@@ -319,9 +319,8 @@ def _from_library(source: Path | Mapping[str, Any] | None, params: Mapping[str, 
         if isinstance(source, Mapping):
             loader.load_kube_config_from_dict(dict(source), context=context, client_configuration=loaded)
         else:
-            file = str(source) if source else None
             loader.load_kube_config(
-                config_file=file,
+                config_file=str(source),
                 context=context,
                 client_configuration=loaded,
                 persist_config=True if persist is None else persist,
