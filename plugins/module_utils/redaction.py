@@ -17,7 +17,7 @@ USER_SECRETS = ("token", "password", "client-key-data")
 SECRET_NAME = re.compile(r"token|secret|passw|key|credential", re.IGNORECASE)
 
 
-class HiddenKubeconfig(dict):  # type: ignore[type-arg]
+class HiddenKubeconfig(dict[str, Any]):
     """A kubeconfig whose printed form has no content: Ansible logs the options of a module to the system log."""
 
     def __repr__(self) -> str:
