@@ -11,6 +11,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
+# Variables of secret options that are read when the options are known.
+SECRET_VARIABLES = ("K8S_AUTH_API_KEY", "K8S_AUTH_PASSWORD")
 HIDDEN = "********"
 USER_SECRETS = ("token", "password", "client-key-data")
 # Settings of authentication providers and variables of credential programs have no fixed names.
@@ -31,9 +33,10 @@ def kubeconfig_option(value: Any) -> Any:
     return HiddenKubeconfig(value) if isinstance(value, Mapping) else value
 
 
-def secrets(params: Mapping[str, Any]) -> set[str]:
+def secrets(params: Mapping[str, Any], environment: Mapping[str, str] | None = None) -> set[str]:
     """What must not be shown of connection options besides those that are secret as a whole."""
     found = set(_secrets_of_kubeconfig(params.get("kubeconfig")))
+    found.update(value for name in SECRET_VARIABLES if (value := (environment or {}).get(name, "").strip()))
     if proxy := params.get("proxy"):
         found.update(_password(proxy))
     return found

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 def reporting_errors(module: AnsibleModule) -> Iterator[None]:
     """What a user can cause fails the task with message, hint and a code to rescue on; a bug shows its traceback."""
     # Ansible hides options as a whole. A kubeconfig given as a mapping is only secret in parts.
-    module.no_log_values.update(secrets(module.params))
+    module.no_log_values.update(secrets(module.params, os.environ))
     try:
         yield
     except FleetError as error:

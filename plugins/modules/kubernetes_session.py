@@ -17,8 +17,6 @@ description:
   - Tasks of C(kubernetes.core) that cannot reach their API server return their arguments, so a token that is passed as
     an argument appears in clear text in the events of a job. E(K8S_AUTH_API_KEY) in C(environment) appears in the
     output with C(-vvv).
-  - If O(kubeconfig), or O(host) with credentials, is given, the cluster and the credentials in the environment are
-    ignored, so that a job can hold the credentials of another cluster. Otherwise they apply as in the other modules.
   - Use O(state=absent) in an C(always) section to remove the temporary kubeconfig.
     A run that is killed leaves it behind.
 options:
@@ -107,7 +105,7 @@ from ansible_collections.vgpu.fleet.plugins.module_utils.reporting import report
 def main() -> None:
     module = AnsibleModule(
         argument_spec={
-            **connection_spec(identity_from_environment=False),
+            **connection_spec(),
             "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
             "path": {"type": "str"},
         },
@@ -120,7 +118,7 @@ def main() -> None:
                 session.remove(Path(module.params["path"]))
             module.exit_json(changed=False)
         given = {name: module.params[name] for name in connection_spec() if name != "harvester_version"}
-        reached = access.from_options(session.connection(given, os.environ))
+        reached = access.from_options(given)
         version = _version(ApiServer(reached))
         prepared = session.prepare(given, reached, os.environ)
         path = str(session.write(prepared.content)) if prepared.content else ""

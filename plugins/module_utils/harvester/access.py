@@ -23,6 +23,19 @@ from ansible_collections.vgpu.fleet.plugins.module_utils.errors import FleetErro
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
 
+# Options that say where the cluster is and who we are there, by their variables.
+IDENTITY = {
+    "K8S_AUTH_KUBECONFIG": "kubeconfig",
+    "K8S_AUTH_CONTEXT": "context",
+    "K8S_AUTH_HOST": "host",
+    "K8S_AUTH_API_KEY": "api_key",
+    "K8S_AUTH_USERNAME": "username",
+    "K8S_AUTH_PASSWORD": "password",
+    "K8S_AUTH_CERT_FILE": "client_cert",
+    "K8S_AUTH_KEY_FILE": "client_key",
+}
+
+
 class BadConnection(FleetError):
     code = "bad_connection"
 
@@ -113,7 +126,26 @@ def _is_set(_protocols: Sequence[str]) -> None:
     """In place of the method that would set them."""
 
 
+def completed(params: Mapping[str, Any], environment: Mapping[str, str]) -> dict[str, Any]:
+    """Options with what the environment says of where the cluster is and who we are there.
+
+    It is not asked where options say both: its credentials may be those of another cluster.
+    """
+    given = {option: value for option, value in params.items() if value is not None}
+    found = {option: environment[variable] for variable, option in IDENTITY.items() if environment.get(variable)}
+    if is_complete(given):
+        # A file may have a context of that name.
+        left = () if isinstance(given.get("kubeconfig"), Mapping) else ("context",)
+        found = {option: value for option, value in found.items() if option in left}
+    return {**found, **given}
+
+
+def is_complete(given: Mapping[str, Any]) -> bool:
+    return bool(given.get("kubeconfig")) or bool(given.get("host") and has_credentials(given))
+
+
 def from_options(params: Mapping[str, Any]) -> Access:
+    params = completed(params, os.environ)
     access = _base(params)
     given: dict[str, Any] = {
         "host": params.get("host"),

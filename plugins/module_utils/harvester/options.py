@@ -11,32 +11,22 @@ from typing import Any
 from ansible.module_utils.basic import env_fallback
 from ansible_collections.vgpu.fleet.plugins.module_utils.redaction import kubeconfig_option
 
-IDENTITY = ("kubeconfig", "context", "host", "api_key", "username", "password", "client_cert", "client_key")
-
 
 def _option(variable: str, **spec: Any) -> dict[str, Any]:
     return {"fallback": (env_fallback, [f"K8S_AUTH_{variable}"]), **spec}
 
 
-def connection_spec(*, identity_from_environment: bool = True) -> dict[str, dict[str, Any]]:
-    """Where the cluster is and who we are there may come from the environment, or only from options."""
-    spec = _connection_spec()
-    if not identity_from_environment:
-        for name in IDENTITY:
-            spec[name] = {key: value for key, value in spec[name].items() if key != "fallback"}
-    return spec
-
-
-def _connection_spec() -> dict[str, dict[str, Any]]:
+def connection_spec() -> dict[str, dict[str, Any]]:
+    """Where the cluster is and who we are there comes from the environment only if no option says it: see access."""
     return {
-        "kubeconfig": _option("KUBECONFIG", type=kubeconfig_option),
-        "context": _option("CONTEXT"),
-        "host": _option("HOST"),
-        "api_key": _option("API_KEY", no_log=True),
-        "username": _option("USERNAME"),
-        "password": _option("PASSWORD", no_log=True),
-        "client_cert": _option("CERT_FILE", type="path", aliases=["cert_file"]),
-        "client_key": _option("KEY_FILE", type="path", aliases=["key_file"], no_log=False),
+        "kubeconfig": {"type": kubeconfig_option},
+        "context": {"type": "str"},
+        "host": {"type": "str"},
+        "api_key": {"type": "str", "no_log": True},
+        "username": {"type": "str"},
+        "password": {"type": "str", "no_log": True},
+        "client_cert": {"type": "path", "aliases": ["cert_file"]},
+        "client_key": {"type": "path", "aliases": ["key_file"], "no_log": False},
         "ca_cert": _option("SSL_CA_CERT", type="path", aliases=["ssl_ca_cert"]),
         "validate_certs": _option("VERIFY_SSL", type="bool", aliases=["verify_ssl"]),
         "proxy": _option("PROXY"),

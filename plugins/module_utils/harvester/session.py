@@ -27,17 +27,6 @@ from ansible_collections.vgpu.fleet.plugins.module_utils.redaction import secret
 FOLDER = "vgpu-fleet-session-"
 FILE = "kubeconfig"
 
-# Options that say where the cluster is and who we are, by their variables.
-IDENTITY = {
-    "K8S_AUTH_KUBECONFIG": "kubeconfig",
-    "K8S_AUTH_CONTEXT": "context",
-    "K8S_AUTH_HOST": "host",
-    "K8S_AUTH_API_KEY": "api_key",
-    "K8S_AUTH_USERNAME": "username",
-    "K8S_AUTH_PASSWORD": "password",
-    "K8S_AUTH_CERT_FILE": "client_cert",
-    "K8S_AUTH_KEY_FILE": "client_key",
-}
 # Options that may be shown, and that a kubeconfig has no place for or that win over it.
 PASSED_ON = (
     "ca_cert",
@@ -62,18 +51,6 @@ class Session:
     content: Mapping[str, Any] | None = None
 
 
-def connection(given: Mapping[str, Any], environment: Mapping[str, str]) -> dict[str, Any]:
-    """The given options, completed from the environment unless they say where the cluster is and who we are there."""
-    if _complete(given):
-        return dict(given)
-    found = {option: environment[variable] for variable, option in IDENTITY.items() if environment.get(variable)}
-    return {**found, **{option: value for option, value in given.items() if value is not None}}
-
-
-def _complete(given: Mapping[str, Any]) -> bool:
-    return bool(given.get("kubeconfig")) or bool(given.get("host") and accesses.has_credentials(given))
-
-
 def prepare(given: Mapping[str, Any], access: Access, environment: Mapping[str, str]) -> Session:
     """`access` is what the options lead to. Options that are not given are None or missing."""
     given = {option: value for option, value in given.items() if value is not None}
@@ -85,10 +62,10 @@ def prepare(given: Mapping[str, Any], access: Access, environment: Mapping[str, 
             "that Ansible runs in.",
         )
     if not _has_secrets(given):
-        return Session({**given, **_overrides(given, access, environment)} if _complete(given) else given)
+        return Session({**given, **_overrides(given, access, environment)} if accesses.is_complete(given) else given)
     shown = {option: given[option] for option in PASSED_ON if option in given}
     options = {option: value for option, value in shown.items() if not secrets({option: value})}
-    content = _content(given, access)
+    content = _content(accesses.completed(given, environment), access)
     overrides = _overrides(options, access, environment, content["current-context"])
     return Session({**options, **overrides}, content)
 
@@ -121,7 +98,7 @@ def _overrides(
         values["context"] = context
     return {
         option: values[option]
-        for variable, option in IDENTITY.items()
+        for variable, option in accesses.IDENTITY.items()
         if environment.get(variable) and option in values and not options.get(option)
     }
 

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import ansible_runner
 import pytest
@@ -83,6 +83,9 @@ PLAY = """
 class Unreliable(BaseHTTPRequestHandler):
     """Tells its version, so that the connection seems to work, and hangs up on everything else."""
 
+    # Who asked for something else.
+    seen: ClassVar[set[str]] = set()
+
     def handle(self) -> None:
         # Clients that do not trust the certificate hang up.
         with contextlib.suppress(OSError):
@@ -90,6 +93,7 @@ class Unreliable(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         if not self.path.endswith("/version"):
+            self.seen.add(self.headers.get("Authorization", "nobody"))
             self.close_connection = True
             return
         data = json.dumps({"gitVersion": "v1.32.4"}).encode()
@@ -205,6 +209,8 @@ def test_no_role_shows_a_token_when_its_connection_fails(
         else:
             assert message.startswith("vgpu.fleet."), (host, message)
             assert "cannot be reached" in message or "vsphere" in message, (host, message)
+    asked = [facts["token"] for host, facts in hosts["all"]["hosts"].items() if host.endswith("-unreliable")]
+    assert Unreliable.seen == {f"Bearer {token}" for token in asked}
     tokens = [facts["token"] for facts in hosts["all"]["hosts"].values()]
     assert leaks(events, shown, [*tokens, foreign]) == []
     left = [path.name for path in (tmp_path / "temporary").iterdir() if path.name.startswith("vgpu-fleet-session-")]

@@ -74,6 +74,7 @@ def test_the_password_of_a_proxys_address_is_secret():
 @pytest.mark.parametrize("fails", [False, True])
 def test_a_kubeconfig_given_as_a_mapping_is_shown_and_logged_without_its_secrets(monkeypatch, capsys, fails):
     """M13: in the result, its invocation and the system log. Names such as `default` stay."""
+    monkeypatch.setenv("K8S_AUTH_API_KEY", "PLANTED-variable")
     arguments = {"ANSIBLE_MODULE_ARGS": {"kubeconfig": KUBECONFIG, "_ansible_remote_tmp": "/tmp"}}
     monkeypatch.setattr(basic, "_ANSIBLE_ARGS", json.dumps(arguments).encode())
     monkeypatch.setattr(basic, "_ANSIBLE_PROFILE", "legacy", raising=False)
@@ -82,11 +83,11 @@ def test_a_kubeconfig_given_as_a_mapping_is_shown_and_logged_without_its_secrets
     module = basic.AnsibleModule(argument_spec=connection_spec())
     ends = module.fail_json if fails else module.exit_json
     with reporting_errors(module), pytest.raises(SystemExit):
-        ends(msg="It is over.", namespace="default", said="refused PLANTED-token")
+        ends(msg="It is over.", namespace="default", said="refused PLANTED-token and PLANTED-variable")
     shown = capsys.readouterr().out
     result = json.loads(shown)
     assert logged
-    for secret in SECRETS:
+    for secret in {*SECRETS, "PLANTED-variable"}:
         assert secret not in shown
         assert secret not in "".join(logged)
     assert result["namespace"] == "default"

@@ -34,7 +34,8 @@ def config(tmp_path):
 
 @pytest.fixture(autouse=True)
 def _nothing_around(monkeypatch, tmp_path):
-    monkeypatch.delenv("KUBECONFIG", raising=False)
+    for variable in ("KUBECONFIG", *access.IDENTITY):
+        monkeypatch.delenv(variable, raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))
 
 
@@ -56,6 +57,17 @@ def test_host_and_key_are_enough_and_come_before_any_file(config, monkeypatch):
     found = access.from_options({"host": "https://x", "api_key": "k", "kubeconfig": str(config)})
     assert (found.host, found.token, found.ca_cert) == ("https://x", "k", None)
     assert access.from_options({}).host == "https://c:6443"
+
+
+def test_a_cluster_that_is_given_wins_over_the_credentials_of_another_in_the_environment(config, monkeypatch):
+    monkeypatch.setenv("K8S_AUTH_HOST", "https://other")
+    monkeypatch.setenv("K8S_AUTH_API_KEY", "others")
+    assert access.from_options({}).token == "others"
+    assert access.from_options({"kubeconfig": str(config)}).token == "secret"
+    assert access.from_options({"host": "https://x", "api_key": "k"}).token == "k"
+    # Each half may come from either.
+    assert access.from_options({"host": "https://x"}).token == "others"
+    assert access.from_options({"api_key": "k"}).host == "https://other"
 
 
 def test_a_dictionary_with_embedded_credentials():

@@ -15,17 +15,25 @@ MAPPING = {
 }
 
 
-def prepared(given, environment=None):
-    environment = environment or {}
-    reached = access.from_options(session.connection(given, environment))
-    return reached, session.prepare(given, reached, environment)
+@pytest.fixture
+def prepared(monkeypatch):
+    for variable in access.IDENTITY:
+        monkeypatch.delenv(variable, raising=False)
+
+    def prepare(given, environment=None):
+        for variable, value in (environment or {}).items():
+            monkeypatch.setenv(variable, value)
+        reached = access.from_options(given)
+        return reached, session.prepare(given, reached, environment or {})
+
+    return prepare
 
 
 def user_of(content):
     return content["users"][0]["user"]
 
 
-def test_a_token_goes_into_the_file_and_not_into_the_options():
+def test_a_token_goes_into_the_file_and_not_into_the_options(prepared):
     """S1."""
     _, found = prepared(HERE)
     assert found.options == {"validate_certs": True}
@@ -33,7 +41,7 @@ def test_a_token_goes_into_the_file_and_not_into_the_options():
     assert found.content["clusters"][0]["cluster"]["server"] == HERE["host"]
 
 
-def test_the_file_leads_to_the_same_connection(tmp_path):
+def test_the_file_leads_to_the_same_connection(prepared, tmp_path):
     given = {**HERE, "ca_cert": str(tmp_path / "ca.crt"), "client_cert": "/c", "client_key": "/k"}
     reached, found = prepared(given)
     assert access.from_options({"kubeconfig": found.content}) == reached
@@ -43,7 +51,7 @@ def test_the_file_leads_to_the_same_connection(tmp_path):
 
 
 @pytest.mark.parametrize("given", [HERE, {"kubeconfig": MAPPING}])
-def test_credentials_of_another_cluster_in_the_environment_are_not_used(given):
+def test_credentials_of_another_cluster_in_the_environment_are_not_used(prepared, given):
     reached, found = prepared(given, {**ELSEWHERE, "K8S_AUTH_CONTEXT": "another"})
     assert reached.token == "PLANTED"
     assert found.options["host"] == reached.host
@@ -64,18 +72,18 @@ def test_without_secrets_there_is_no_file():
 
 
 @pytest.mark.parametrize("given", [{}, {"context": None}, {"host": "https://harvester"}])
-def test_what_is_not_given_is_left_to_the_environment(given):
+def test_what_is_not_given_is_left_to_the_environment(prepared, given):
     reached, found = prepared(given, ELSEWHERE)
     assert (reached.host, reached.token) == ("https://harvester", "another")
     assert (found.options, found.content) == ({key: value for key, value in given.items() if value}, None)
 
 
-def test_a_password_in_a_proxys_address_is_not_an_option_either():
+def test_a_password_in_a_proxys_address_is_not_an_option_either(prepared):
     _, found = prepared({**HERE, "proxy": "http://user:PLANTED@proxy"})
     assert "PLANTED" not in str(found.options)
 
 
-def test_headers_with_a_password_are_refused():
+def test_headers_with_a_password_are_refused(prepared):
     with pytest.raises(access.BadConnection, match="proxy_headers with a password"):
         prepared({**HERE, "proxy_headers": {"proxy_basic_auth": "user:PLANTED", "basic_auth": None}})
 
