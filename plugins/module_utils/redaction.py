@@ -28,9 +28,14 @@ class HiddenKubeconfig(dict[str, Any]):
     __str__ = __repr__
 
 
-def kubeconfig_option(value: Any) -> Any:
-    """The type of the option: a path stays as it is."""
-    return HiddenKubeconfig(value) if isinstance(value, Mapping) else value
+class KubeconfigType(str):
+    """The type `raw` of an option, as it is documented, which hides a mapping and leaves a path as it is."""
+
+    def __call__(self, value: Any) -> Any:
+        return HiddenKubeconfig(value) if isinstance(value, Mapping) else value
+
+
+KUBECONFIG_TYPE = KubeconfigType("raw")
 
 
 def secrets(params: Mapping[str, Any], environment: Mapping[str, str] | None = None) -> set[str]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from ansible.module_utils.basic import env_fallback
-from ansible_collections.vgpu.fleet.plugins.module_utils.redaction import kubeconfig_option
+from ansible_collections.vgpu.fleet.plugins.module_utils.redaction import KUBECONFIG_TYPE
 
 
 def _option(variable: str, **spec: Any) -> dict[str, Any]:
@@ -19,7 +19,7 @@ def _option(variable: str, **spec: Any) -> dict[str, Any]:
 def connection_spec() -> dict[str, dict[str, Any]]:
     """Where the cluster is and who we are there comes from the environment only if no option says it: see access."""
     return {
-        "kubeconfig": {"type": kubeconfig_option},
+        "kubeconfig": {"type": KUBECONFIG_TYPE},
         "context": {"type": "str"},
         "host": {"type": "str"},
         "api_key": {"type": "str", "no_log": True},
