@@ -147,6 +147,8 @@ class Awx:
         numbers = self._related.setdefault((number, relation), [])
         if body.get("disassociate"):
             numbers.remove(body["id"])
+        elif any(body["id"] in self._ids(thing, other) for other in LISTS[kind] if other != relation):
+            raise Refused("Relationship not allowed.")
         elif body["id"] not in numbers:
             numbers.append(body["id"])
         return 204, {}

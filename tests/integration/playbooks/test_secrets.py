@@ -18,6 +18,7 @@ import pytest
 
 from lab import pki
 from lab.rundir import RunDir
+from tests.integration.modules.examples import examples
 from tests.integration.playbooks.runs import INSTALLED
 
 Json = dict[str, Any]
@@ -80,10 +81,25 @@ PLAY = """
 """
 
 
+# What an API server says that has nodes and nothing else, below a path at which it works.
+API: dict[str, Json] = {
+    "/works/api": {"kind": "APIVersions", "versions": ["v1"]},
+    "/works/apis": {"kind": "APIGroupList", "groups": []},
+    "/works/api/v1": {
+        "kind": "APIResourceList",
+        "groupVersion": "v1",
+        "resources": [
+            {"name": "nodes", "singularName": "node", "namespaced": False, "kind": "Node", "verbs": ["get", "list"]}
+        ],
+    },
+    "/works/api/v1/nodes": {"kind": "NodeList", "apiVersion": "v1", "metadata": {}, "items": []},
+}
+
+
 class Unreliable(BaseHTTPRequestHandler):
     """Tells its version, so that the connection seems to work, and hangs up on everything else."""
 
-    # Who asked for something else.
+    # Who asked for more than the version.
     seen: ClassVar[set[str]] = set()
 
     def handle(self) -> None:
@@ -92,11 +108,13 @@ class Unreliable(BaseHTTPRequestHandler):
             super().handle()
 
     def do_GET(self) -> None:
-        if not self.path.endswith("/version"):
+        content = {"gitVersion": "v1.32.4"} if self.path.endswith("/version") else API.get(self.path.split("?")[0])
+        if content is None or "/works/" in self.path:
             self.seen.add(self.headers.get("Authorization", "nobody"))
+        if content is None:
             self.close_connection = True
             return
-        data = json.dumps({"gitVersion": "v1.32.4"}).encode()
+        data = json.dumps(content).encode()
         self.send_response(200)
         self.send_header("Content-Length", str(len(data)))
         self.end_headers()
@@ -184,6 +202,33 @@ def run(folder: Path, play: str, hosts: Json, interpreter: Path, **environment: 
 def leaks(events: list[Json], shown: str, tokens: list[str]) -> list[str]:
     text = json.dumps(events) + shown
     return [token for token in tokens if token in text]
+
+
+@pytest.fixture(autouse=True)
+def _nobody_was_seen() -> None:
+    Unreliable.seen.clear()
+
+
+def test_the_example_reads_with_its_token_and_leaves_nothing_behind(
+    tmp_path: Path, ports: dict[str, int], run_dir: RunDir, interpreter: Path
+) -> None:
+    tasks = json.dumps(examples("kubernetes_session"))
+    address = f"https://127.0.0.1:{ports['unreliable']}/works"
+    tasks = tasks.replace("https://rancher.example/k8s/clusters/c-m-abcdef", address)
+    play = json.dumps([{"hosts": "all", "gather_facts": False, "tasks": json.loads(tasks)}])
+    facts = {"ansible_connection": "local", "rancher_token": "PLANTED-example"}
+    # The authority is not an option of the example.
+    other = {"K8S_AUTH_HOST": "https://127.0.0.1:1", "K8S_AUTH_API_KEY": "PLANTED-foreign"}
+    other |= {"K8S_AUTH_SSL_CA_CERT": str(pki.pair(run_dir, "ca").cert)}
+    events, shown = run(tmp_path, play, {"all": {"hosts": {"one": facts}}}, interpreter, **other)
+    done = {
+        event["event_data"]["task"]: event["event_data"]["res"] for event in events if event["event"] == "runner_on_ok"
+    }
+    assert list(done) == ["Connect to the cluster", "Read the nodes", "Remove the temporary kubeconfig"], shown
+    assert done["Read the nodes"]["api_found"]
+    assert Unreliable.seen == {"Bearer PLANTED-example"}
+    assert leaks(events, shown, ["PLANTED-example", "PLANTED-foreign"]) == []
+    assert not list((tmp_path / "temporary").glob("vgpu-fleet-session-*"))
 
 
 def test_no_role_shows_a_token_when_its_connection_fails(
