@@ -15,6 +15,8 @@ options:
       - Path to a kubeconfig file, or its content as a dictionary.
       - One downloaded from Harvester or from Rancher works, also one that runs a program to get its credentials.
       - Without this option, O(host) or a service account, E(KUBECONFIG) and then C(~/.kube/config) are used.
+      - If this option, or O(host) with credentials, is given, cluster and credentials in the environment are ignored.
+        A job can therefore hold the credentials of another cluster.
       - Can also be given in the environment variable E(K8S_AUTH_KUBECONFIG).
     type: raw
   context:

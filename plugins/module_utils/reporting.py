@@ -6,11 +6,13 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from ansible_collections.vgpu.fleet.plugins.module_utils.errors import FleetError
+from ansible_collections.vgpu.fleet.plugins.module_utils.redaction import secrets
 
 if TYPE_CHECKING:
     from ansible.module_utils.basic import AnsibleModule
@@ -19,6 +21,8 @@ if TYPE_CHECKING:
 @contextmanager
 def reporting_errors(module: AnsibleModule) -> Iterator[None]:
     """What a user can cause fails the task with message, hint and a code to rescue on; a bug shows its traceback."""
+    # Ansible hides options as a whole. A kubeconfig given as a mapping is only secret in parts.
+    module.no_log_values.update(secrets(module.params, os.environ))
     try:
         yield
     except FleetError as error:

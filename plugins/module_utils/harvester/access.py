@@ -9,20 +9,45 @@ from __future__ import annotations
 import base64
 import os
 import ssl
+import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, cast
+from urllib.parse import urlsplit
 
 from ansible_collections.vgpu.fleet.plugins.module_utils.errors import FleetError
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
 
+# Options that say where the cluster is and who we are there, by their variables.
+IDENTITY = {
+    "K8S_AUTH_KUBECONFIG": "kubeconfig",
+    "K8S_AUTH_CONTEXT": "context",
+    "K8S_AUTH_HOST": "host",
+    "K8S_AUTH_API_KEY": "api_key",
+    "K8S_AUTH_USERNAME": "username",
+    "K8S_AUTH_PASSWORD": "password",
+    "K8S_AUTH_CERT_FILE": "client_cert",
+    "K8S_AUTH_KEY_FILE": "client_key",
+}
+
+
 class BadConnection(FleetError):
     code = "bad_connection"
+
+
+class MissingLibrary(FleetError):
+    code = "missing_library"
+
+    def __init__(self, package: str, purpose: str) -> None:
+        super().__init__(
+            f"{purpose} needs the Python package {package}, which is not installed for {sys.executable}.",
+            hint=f"Install it there: pip install {package}.",
+        )
 
 
 @dataclass(frozen=True)
@@ -101,7 +126,26 @@ def _is_set(_protocols: Sequence[str]) -> None:
     """In place of the method that would set them."""
 
 
+def completed(params: Mapping[str, Any], environment: Mapping[str, str]) -> dict[str, Any]:
+    """Options with what the environment says of where the cluster is and who we are there.
+
+    It is not asked where options say both: its credentials may be those of another cluster.
+    """
+    given = {option: value for option, value in params.items() if value is not None}
+    found = {option: environment[variable] for variable, option in IDENTITY.items() if environment.get(variable)}
+    if is_complete(given):
+        # A file may have a context of that name.
+        left = () if isinstance(given.get("kubeconfig"), Mapping) else ("context",)
+        found = {option: value for option, value in found.items() if option in left}
+    return {**found, **given}
+
+
+def is_complete(given: Mapping[str, Any]) -> bool:
+    return bool(given.get("kubeconfig")) or bool(given.get("host") and has_credentials(given))
+
+
 def from_options(params: Mapping[str, Any]) -> Access:
+    params = completed(params, os.environ)
     access = _base(params)
     given: dict[str, Any] = {
         "host": params.get("host"),
@@ -119,23 +163,48 @@ def from_options(params: Mapping[str, Any]) -> Access:
     access = replace(access, **{name: value for name, value in given.items() if value is not None})
     if params.get("username") and params.get("password"):
         access = replace(access, basic=(params["username"], params["password"]))
-    if not access.host.startswith(("https://", "http://")):
+    if not _is_url(access.host):
         raise BadConnection(
             f"{access.host!r} is not the address of an API server.", hint="Write it as https://name:6443."
         )
-    return access
+    return _checked(access)
+
+
+def _is_url(host: str) -> bool:
+    try:
+        url = urlsplit(host)
+        return url.scheme in ("https", "http") and bool(url.hostname) and url.port != 0
+    except ValueError:
+        return False
+
+
+def _checked(access: Access) -> Access:
+    """The same with a token that can be sent. One that was read from a file often ends with a newline."""
+    token = access.token.strip() if access.token else None
+    headers = {
+        "The token (api_key, or that of the kubeconfig)": token,
+        "impersonate_user": access.impersonate_user,
+        "A group of impersonate_groups": "".join(access.impersonate_groups),
+        "proxy_headers.user_agent": access.proxy_headers.get("user_agent"),
+    }
+    for name, value in headers.items():
+        # The value itself is not told: it may be a secret.
+        if value and not (value.isprintable() and value.isascii()):
+            raise BadConnection(
+                f"{name} has characters that cannot be sent in an HTTP header, such as a line break.",
+                hint="Remove them. A token is one line of plain characters.",
+            )
+    return replace(access, token=token)
 
 
 def _base(params: Mapping[str, Any]) -> Access:
     """The same order of precedence as in kubernetes.core."""
-    if params.get("host") and _complete(params):
+    if params.get("host") and has_credentials(params):
         return Access(host=params["host"])
     if isinstance(params.get("kubeconfig"), Mapping):
         return _from_content(params["kubeconfig"], params, "the option kubeconfig", Path())
     if params.get("kubeconfig"):
         return _from_file(Path(str(params["kubeconfig"])).expanduser(), params)
-    if params.get("host") and not params.get("context"):
-        return Access(host=params["host"])
     if (
         not params.get("context")
         and (SERVICE_ACCOUNT / "token").is_file()
@@ -144,8 +213,11 @@ def _base(params: Mapping[str, Any]) -> Access:
         return _from_pod()
     paths = [path for path in os.environ.get("KUBECONFIG", "").split(os.pathsep) if path]
     if len(paths) > 1:
-        return _from_library(None, params)
+        return _from_library(os.pathsep.join(paths), params)
     path = Path(paths[0] if paths else "~/.kube/config").expanduser()
+    if not path.is_file() and params.get("host") and not params.get("context"):
+        # Nobody says who we are, so the API server decides what anonymous users may do.
+        return Access(host=params["host"])
     if not path.is_file():
         raise BadConnection(
             "No cluster to connect to: there is neither a kubeconfig nor a host.",
@@ -154,7 +226,7 @@ def _base(params: Mapping[str, Any]) -> Access:
     return _from_file(path, params)
 
 
-def _complete(params: Mapping[str, Any]) -> bool:
+def has_credentials(params: Mapping[str, Any]) -> bool:
     """Whether the options say who we are without any file."""
     pairs = (("username", "password"), ("client_cert", "client_key"))
     return bool(params.get("api_key")) or any(params.get(one) and params.get(other) for one, other in pairs)
@@ -170,8 +242,10 @@ def _from_pod() -> Access:
 
 
 def _from_file(path: Path, params: Mapping[str, Any]) -> Access:
-    import yaml
-
+    try:
+        import yaml
+    except ImportError as error:
+        raise MissingLibrary("PyYAML", "A kubeconfig file") from error
     try:
         # The C loader of libyaml, where there is one: the other takes longer than the request that follows.
         content = yaml.load(path.read_text(), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
@@ -182,39 +256,63 @@ def _from_file(path: Path, params: Mapping[str, Any]) -> Access:
     return _from_content(content, params, f"the kubeconfig {path}", path)
 
 
-def _from_content(content: Any, params: Mapping[str, Any], origin: str, path: Path) -> Access:
+def runs_a_program(content: Mapping[str, Any], context: str | None) -> bool:
+    """Whether the kubeconfig has no credentials of its own, but a way to get some."""
+    return _needs_library(_chosen(content, context, "the option kubeconfig")[1])
+
+
+def _needs_library(user: Mapping[str, Any]) -> bool:
+    return "exec" in user or "auth-provider" in user
+
+
+def _chosen(content: Any, context: str | None, origin: str) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+    """Cluster and user of the context that counts."""
     if not isinstance(content, Mapping):
         raise BadConnection(f"There is no configuration in {origin}.")
-    chosen_name = params.get("context") or content.get("current-context")
-    chosen = _named(content, "contexts", "context", chosen_name, origin)
+    chosen = _named(content, "contexts", "context", context or content.get("current-context"), origin)
     cluster = _named(content, "clusters", "cluster", chosen.get("cluster"), origin)
     user = _named(content, "users", "user", chosen["user"], origin) if chosen.get("user") else {}
-    if "server" not in cluster:
-        raise BadConnection(f"The cluster {chosen.get('cluster')} in {origin} has no server.")
-    if "exec" in user or "auth-provider" in user:
+    return cluster, user
+
+
+def _from_content(content: Any, params: Mapping[str, Any], origin: str, path: Path) -> Access:
+    cluster, user = _chosen(content, params.get("context"), origin)
+    if not cluster.get("server"):
+        raise BadConnection(f"A cluster in {origin} has no server.")
+    if _needs_library(user):
         # Credentials that a program hands out are the library's business; it costs a second to import.
         return _from_library(content if path == Path() else path, params)
     folder = path.parent
 
+    def text(section: Mapping[str, Any], key: str) -> str | None:
+        value = section.get(key)
+        if isinstance(value, (Mapping, list)):
+            raise BadConnection(f"{key} in {origin} is not a text.")
+        # YAML reads digits as a number.
+        return None if value is None or value == "" else str(value)
+
     def file(section: Mapping[str, Any], key: str) -> str | None:
-        return str(folder / section[key]) if section.get(key) else None
+        name = text(section, key)
+        return str(folder / name) if name else None
 
     def data(section: Mapping[str, Any], key: str) -> bytes | None:
         try:
-            return base64.b64decode(section[f"{key}-data"], validate=True) if section.get(f"{key}-data") else None
+            return base64.b64decode(text(section, f"{key}-data") or "", validate=True) or None
         except ValueError as error:
             raise BadConnection(f"{key}-data in {origin} is not base64.") from error
 
-    token = user.get("token")
-    if not token and user.get("tokenFile"):
+    token, token_file = text(user, "token"), file(user, "tokenFile")
+    if not token and token_file:
         try:
-            token = Path(folder / user["tokenFile"]).read_text().strip()
-        except OSError as error:
-            raise BadConnection(f"The tokenFile in {origin} cannot be read: {error.strerror}.") from error
+            token = Path(token_file).read_text().strip()
+        except (OSError, ValueError) as error:
+            reason = error.strerror if isinstance(error, OSError) else "it is not a text"
+            raise BadConnection(f"The tokenFile in {origin} cannot be read: {reason}.") from error
+    username, password = text(user, "username"), text(user, "password")
     return Access(
-        host=cluster["server"],
+        host=str(cluster["server"]),
         token=token,
-        basic=(user["username"], user["password"]) if user.get("username") and user.get("password") else None,
+        basic=(username, password) if username and password else None,
         client_cert=file(user, "client-certificate"),
         client_key=file(user, "client-key"),
         client_cert_data=data(user, "client-certificate"),
@@ -222,47 +320,58 @@ def _from_content(content: Any, params: Mapping[str, Any], origin: str, path: Pa
         ca_cert=file(cluster, "certificate-authority"),
         ca_data=data(cluster, "certificate-authority"),
         verify=not cluster.get("insecure-skip-tls-verify", False),
-        server_name=cluster.get("tls-server-name"),
-        proxy=cluster.get("proxy-url"),
+        server_name=text(cluster, "tls-server-name"),
+        proxy=text(cluster, "proxy-url"),
     )
 
 
 def _named(content: Mapping[str, Any], section: str, key: str, name: Any, origin: str) -> Mapping[str, Any]:
-    entries = {entry.get("name"): entry.get(key) or {} for entry in content.get(section) or []}
-    if name not in entries:
-        known = ", ".join(sorted(str(one) for one in entries)) or "none"
+    entries = content.get(section) or []
+    if not isinstance(entries, list) or not all(isinstance(entry, Mapping) for entry in entries):
+        raise BadConnection(f"{section} in {origin} is not a list of mappings.", hint="It is not a valid kubeconfig.")
+    # Names are compared as texts: YAML reads digits as a number.
+    found = {str(entry.get("name")): entry.get(key) or {} for entry in entries}
+    if str(name) not in found:
+        known = ", ".join(sorted(found)) or "none"
         raise BadConnection(f"There is no {key} {name!r} in {origin}.", hint=f"It has: {known}.")
-    found: Mapping[str, Any] = entries[name]
-    return found
+    chosen = found[str(name)]
+    if not isinstance(chosen, Mapping):
+        raise BadConnection(f"The {key} {name!r} in {origin} is not a mapping.", hint="It is not a valid kubeconfig.")
+    return chosen
 
 
-def _from_library(source: Path | Mapping[str, Any] | None, params: Mapping[str, Any]) -> Access:
+def _from_library(source: Path | str | Mapping[str, Any], params: Mapping[str, Any]) -> Access:
     context, persist = params.get("context"), params.get("persist_config")
     try:
         from kubernetes import client, config
     except ImportError as error:
-        raise BadConnection(
-            "This kubeconfig needs the Python package kubernetes, which is not installed here.",
-            hint="Install it: pip install kubernetes.",
-        ) from error
+        raise MissingLibrary("kubernetes", "This kubeconfig") from error
     loaded, loader = client.Configuration(), cast("Any", config)
     try:
         if isinstance(source, Mapping):
             loader.load_kube_config_from_dict(dict(source), context=context, client_configuration=loaded)
         else:
-            file = str(source) if source else None
             loader.load_kube_config(
-                config_file=file,
+                config_file=str(source),
                 context=context,
                 client_configuration=loaded,
                 persist_config=True if persist is None else persist,
             )
     except config.ConfigException as error:
         raise BadConnection(f"The kubeconfig cannot be used: {error}.") from error
-    token = loaded.get_api_key_with_prefix("authorization") or loaded.get_api_key_with_prefix("BearerToken")
+    except Exception as error:
+        # The library lets through whatever its parsers and the program raise. The text could hold credentials.
+        raise BadConnection(
+            f"The kubeconfig cannot be used: it makes the Python package kubernetes fail with {type(error).__name__}.",
+            hint="Try it with kubectl, which tells more.",
+        ) from error
+    scheme, _, credentials = (
+        loaded.get_api_key_with_prefix("authorization") or loaded.get_api_key_with_prefix("BearerToken") or ""
+    ).partition(" ")
     return Access(
         host=loaded.host,
-        token=token.removeprefix("Bearer ") if token else None,
+        token=credentials if scheme == "Bearer" else None,
+        basic=_pair(credentials) if scheme == "Basic" else None,
         client_cert=loaded.cert_file,
         client_key=loaded.key_file,
         ca_cert=loaded.ssl_ca_cert,
@@ -270,3 +379,9 @@ def _from_library(source: Path | Mapping[str, Any] | None, params: Mapping[str, 
         server_name=getattr(loaded, "tls_server_name", None),
         proxy=loaded.proxy,
     )
+
+
+def _pair(encoded: str) -> tuple[str, str]:
+    """User and password as the library keeps them: as a header."""
+    user, _, password = base64.b64decode(encoded).decode(errors="replace").partition(":")
+    return user, password

@@ -9,15 +9,16 @@ from __future__ import annotations
 import json
 import threading
 import time
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from email.utils import parsedate_to_datetime
 from typing import Any
-from urllib.parse import urlencode, urlsplit
+from urllib.parse import unquote, urlencode, urlsplit
 
 from ansible_collections.vgpu.fleet.plugins.module_utils.errors import FleetError
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.access import Access, BadConnection
+from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.access import Access, BadConnection, MissingLibrary
 
 Json = dict[str, Any]
 
@@ -71,14 +72,22 @@ class Unauthorized(ApiError):
     code = "unauthorized"
 
 
+class NotKubernetes(BadConnection):
+    """Somebody answers, but not a Kubernetes API server."""
+
+    code = "not_kubernetes"
+
+
 class ConnectionBroken(BadConnection):
     """Someone was there, and the connection ended before the answer."""
 
 
 class ApiServer:
     def __init__(self, access: Access) -> None:
-        import urllib3
-
+        try:
+            import urllib3
+        except ImportError as error:
+            raise MissingLibrary("urllib3", "The connection to an API server") from error
         self._access = access
         self._transport_errors = urllib3.exceptions.HTTPError
         self._breaks = urllib3.exceptions.ProtocolError
@@ -100,9 +109,7 @@ class ApiServer:
                 settings["cert_reqs"] = "CERT_NONE"
                 urllib3.disable_warnings(urllib3.exceptions.InsecureRequestWarning)
         if access.proxy and not _bypasses_proxy(access):
-            given: dict[str, Any] = dict(access.proxy_headers)
-            proxy_headers = urllib3.make_headers(**given)
-            self._pool: Any = urllib3.ProxyManager(access.proxy, proxy_headers=proxy_headers, **settings)
+            self._pool: Any = _proxied(access, access.proxy, settings)
         else:
             self._pool = urllib3.PoolManager(**settings)
         self._base = access.host.rstrip("/")
@@ -155,6 +162,8 @@ class ApiServer:
         try:
             if answer.status >= 400:
                 raise _error(answer.status, answer.data, "watch", path)
+            if answer.status >= 300:
+                raise _not_kubernetes(answer, self._base)
             if opened:
                 opened()
             pending = b""
@@ -163,7 +172,7 @@ class ApiServer:
                 *lines, pending = pending.split(b"\n")
                 for line in lines:
                     if line.strip():
-                        yield json.loads(line)
+                        yield _parsed(line, answer, self._base)
         finally:
             answer.close()
 
@@ -177,7 +186,7 @@ class ApiServer:
         content_type: str = "application/json",
     ) -> Json:
         answer = self._answer(method, path, query or {}, body, content_type, repeatable=method != "POST")
-        return json.loads(answer.data) if answer.data else {}
+        return _parsed(answer.data, answer, self._base) if answer.data else {}
 
     def _answer(
         self,
@@ -204,6 +213,8 @@ class ApiServer:
                     raise
                 time.sleep(_backoff(attempt))
                 continue
+            if 300 <= answer.status < 400:
+                raise _not_kubernetes(answer, self._base)
             self._reached = True
             self._note_time(answer)
             if answer.status < 400:
@@ -259,6 +270,67 @@ class ApiServer:
                 f"The API server at {self._base} cannot be reached: {_cause(error)}.",
                 hint="Check host, proxy and certificates.",
             ) from error
+        except (ValueError, TypeError) as error:
+            # Of a header, a URL or a host name. The error's text could hold credentials.
+            raise BadConnection(
+                f"The request to {self._base} cannot be sent: a connection setting is not valid "
+                f"({type(error).__name__}).",
+                hint="Check host, proxy, proxy_headers and the credentials for characters that do not belong there.",
+            ) from error
+
+
+def _proxied(access: Access, proxy: str, settings: dict[str, Any]) -> Any:
+    import urllib3
+
+    shown = proxy.rsplit("@", 1)[-1]
+    try:
+        url = urllib3.util.parse_url(proxy)
+        if (url.scheme or "").startswith("socks"):
+            return _socks_proxied(proxy, settings)
+        given: dict[str, Any] = dict(access.proxy_headers)
+        if url.auth and not given.get("proxy_basic_auth"):
+            # urllib3 does not send the user and password of a proxy's URL by itself.
+            given["proxy_basic_auth"] = unquote(url.auth)
+        return urllib3.ProxyManager(proxy, proxy_headers=urllib3.make_headers(**given), **settings)
+    except (urllib3.exceptions.HTTPError, ValueError) as error:
+        raise BadConnection(
+            f"The proxy {shown!r} cannot be used: it is not the URL of an HTTP or SOCKS proxy.",
+            hint="Write it as http://name:3128 or socks5h://name:1080.",
+        ) from error
+
+
+def _socks_proxied(proxy: str, settings: dict[str, Any]) -> Any:
+    try:
+        with warnings.catch_warnings():
+            # It warns of what we are about to say.
+            warnings.simplefilter("ignore")
+            from urllib3.contrib.socks import SOCKSProxyManager
+    except ImportError as error:
+        raise MissingLibrary("PySocks", "A SOCKS proxy") from error
+    return SOCKSProxyManager(proxy, **settings)
+
+
+def _parsed(data: bytes, answer: Any, base: str) -> Json:
+    try:
+        content = json.loads(data)
+    except ValueError as error:
+        raise _not_kubernetes(answer, base) from error
+    if not isinstance(content, dict):
+        raise _not_kubernetes(answer, base)
+    return content
+
+
+def _not_kubernetes(answer: Any, base: str) -> NotKubernetes:
+    """Of an answer that is not an object in JSON: a redirection, or a page for people."""
+    kind = str(answer.headers.get("Content-Type") or "no content type").split(";", maxsplit=1)[0]
+    # Without what follows the path: it may name a session.
+    place = str(answer.headers.get("Location") or "").split("?", maxsplit=1)[0]
+    what = f"it redirects to {place}" if place else f"it sent {kind} instead of JSON"
+    return NotKubernetes(
+        f"{base} does not answer like a Kubernetes API server: {what} (HTTP {answer.status}).",
+        hint="Check host and port. A login page or a proxy may be in between; behind Rancher the URL ends in "
+        "/k8s/clusters/<id>.",
+    )
 
 
 def _cause(error: BaseException) -> str:
@@ -302,6 +374,8 @@ def _error(status: int, data: bytes, verb: str, path: str) -> FleetError:
     try:
         answer = json.loads(data)
     except ValueError:
+        answer = {}
+    if not isinstance(answer, dict):
         answer = {}
     message = str(answer.get("message") or data[:200].decode(errors="replace") or "no message").strip()
     reason = str(answer.get("reason") or "")

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from ansible.module_utils.basic import env_fallback
+from ansible_collections.vgpu.fleet.plugins.module_utils.redaction import KUBECONFIG_TYPE
 
 
 def _option(variable: str, **spec: Any) -> dict[str, Any]:
@@ -16,15 +17,16 @@ def _option(variable: str, **spec: Any) -> dict[str, Any]:
 
 
 def connection_spec() -> dict[str, dict[str, Any]]:
+    """Where the cluster is and who we are there comes from the environment only if no option says it: see access."""
     return {
-        "kubeconfig": _option("KUBECONFIG", type="raw"),
-        "context": _option("CONTEXT"),
-        "host": _option("HOST"),
-        "api_key": _option("API_KEY", no_log=True),
-        "username": _option("USERNAME"),
-        "password": _option("PASSWORD", no_log=True),
-        "client_cert": _option("CERT_FILE", type="path", aliases=["cert_file"]),
-        "client_key": _option("KEY_FILE", type="path", aliases=["key_file"], no_log=False),
+        "kubeconfig": {"type": KUBECONFIG_TYPE},
+        "context": {"type": "str"},
+        "host": {"type": "str"},
+        "api_key": {"type": "str", "no_log": True},
+        "username": {"type": "str"},
+        "password": {"type": "str", "no_log": True},
+        "client_cert": {"type": "path", "aliases": ["cert_file"]},
+        "client_key": {"type": "path", "aliases": ["key_file"], "no_log": False},
         "ca_cert": _option("SSL_CA_CERT", type="path", aliases=["ssl_ca_cert"]),
         "validate_certs": _option("VERIFY_SSL", type="bool", aliases=["verify_ssl"]),
         "proxy": _option("PROXY"),

@@ -43,6 +43,8 @@ class Awx:
 
     def __init__(self) -> None:
         self.writes: list[str] = []
+        # Steps that AWX would have started first, had somebody launched their workflow after one of the writes.
+        self.started: set[str] = set()
         self._objects: dict[str, dict[int, Json]] = {}
         self._surveys: dict[int, Json] = {}
         self._related: dict[tuple[int, str], list[int]] = {}
@@ -66,14 +68,36 @@ class Awx:
         return {thing["name"]: thing for thing in self._objects.get(kind, {}).values()}
 
     def nodes_of(self, workflow: Json) -> dict[str, Json]:
-        things = self._objects[NODES].values()
+        things = self._objects.get(NODES, {}).values()
         return {thing["identifier"]: thing for thing in things if thing["workflow_job_template"] == workflow["id"]}
+
+    def roots(self, workflow: Json) -> list[str]:
+        """The steps that AWX starts first. It starts none at all as long as one of them has no job."""
+        nodes = self.nodes_of(workflow)
+        children = {number for node in nodes.values() for kind in LISTS[NODES] for number in self._ids(node, kind)}
+        roots = {name: node for name, node in nodes.items() if node["id"] not in children}
+        return sorted(roots) if all("unified_job_template" in node for node in roots.values()) else []
+
+    def _ids(self, thing: Json, relation: str) -> list[int]:
+        return self._related.get((thing["id"], relation), [])
+
+    def _shown(self, thing: Json) -> Json:
+        """Nodes show the numbers of the nodes that follow."""
+        if not thing["url"].startswith(f"/api/v2/{NODES}/"):
+            return thing
+        return {**thing, **{relation: list(self._ids(thing, relation)) for relation in LISTS[NODES]}}
+
+    def _delete(self, kind: str, thing: Json) -> tuple[int, Json]:
+        del self._objects[kind][thing["id"]]
+        for numbers in self._related.values():
+            numbers[:] = [number for number in numbers if number != thing["id"]]
+        return 204, {}
 
     def survey(self, template: Json) -> Json:
         return self._surveys.get(template["id"], {})
 
     def related(self, thing: Json, relation: str) -> list[Json]:
-        return [self.get(number) for number in self._related.get((thing["id"], relation), [])]
+        return [self.get(number) for number in self._ids(thing, relation)]
 
     def answer(self, method: str, address: str, body: Json) -> tuple[int, Json]:
         """Status and content of the answer to a request."""
@@ -83,14 +107,23 @@ class Awx:
             return 404, {}
         if method != "GET":
             self.writes.append(f"{method} {url.path}")
+        answer = self._answer(method, place, url.query, body)
+        if method != "GET":
+            self.started |= {step for workflow in self.all(TEMPLATES[1]).values() for step in self.roots(workflow)}
+        return answer
+
+    def _answer(self, method: str, place: re.Match[str], query: str, body: Json) -> tuple[int, Json]:
         try:
             if place["relation"]:
                 return self._answer_of_relation(method, place["kind"], int(place["number"]), place["relation"], body)
             if place["number"]:
                 thing = self.get(int(place["number"]))
-                return 200, thing if method == "GET" else self._checked(place["kind"], thing, body)
+                if method == "DELETE":
+                    return self._delete(place["kind"], thing)
+                return 200, self._shown(thing) if method == "GET" else self._checked(place["kind"], thing, body)
             if method == "GET":
-                return 200, _page(self._filtered(place["kind"], dict(parse_qsl(url.query))))
+                things = self._filtered(place["kind"], dict(parse_qsl(query)))
+                return 200, _page([self._shown(thing) for thing in things])
             return 201, self._checked(place["kind"], None, body)
         except Refused as refusal:
             return 400, {"error": str(refusal)}
@@ -111,7 +144,13 @@ class Awx:
             return 404, {}
         if method == "GET":
             return 200, _page(self.related(thing, relation))
-        self._related.setdefault((number, relation), []).append(body["id"])
+        numbers = self._related.setdefault((number, relation), [])
+        if body.get("disassociate"):
+            numbers.remove(body["id"])
+        elif any(body["id"] in self._ids(thing, other) for other in LISTS[kind] if other != relation):
+            raise Refused("Relationship not allowed.")
+        elif body["id"] not in numbers:
+            numbers.append(body["id"])
         return 204, {}
 
     def _checked(self, kind: str, thing: Json | None, fields: Json) -> Json:
@@ -172,7 +211,7 @@ def served(awx: Awx) -> Iterator[str]:
             self.end_headers()
             self.wfile.write(answer)
 
-        do_GET = do_POST = do_PATCH = _answer  # noqa: N815
+        do_GET = do_POST = do_PATCH = do_DELETE = _answer  # noqa: N815
 
         def log_message(self, *arguments: Any) -> None:
             pass

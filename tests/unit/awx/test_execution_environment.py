@@ -33,4 +33,4 @@ def test_a_build_context_is_made_from_the_definition(tmp_path: Path) -> None:
 def test_the_collection_tells_which_python_packages_it_needs() -> None:
     found = ansible_builder("introspect", CHECKOUT / "build/collections")
     packages = [line for line in yaml.safe_load(found)["python"] if line.endswith("# from collection vgpu.fleet")]
-    assert {line.split()[0].lower() for line in packages} == {"kubernetes", "pyvmomi", "jmespath"}
+    assert {line.split()[0].lower() for line in packages} == {"kubernetes", "pyvmomi", "jmespath", "urllib3"}

@@ -16,6 +16,13 @@ class Asked(NamedTuple):
     body: Any
 
 
+class Page(NamedTuple):
+    """An answer that is not JSON."""
+
+    data: bytes
+    headers: dict[str, str]
+
+
 class Server:
     def __init__(self, answer: Callable[[Asked], tuple[int, Any] | None]) -> None:
         self.asked: list[Asked] = []
@@ -35,6 +42,9 @@ class Server:
                     return
                 status, content = told
                 self.send_response(status)
+                if isinstance(content, Page):
+                    self._page(content)
+                    return
                 if isinstance(content, list):
                     self._stream(content)
                     return
@@ -42,6 +52,13 @@ class Server:
                 self.send_header("Content-Length", str(len(data)))
                 self.end_headers()
                 self.wfile.write(data)
+
+            def _page(self, page: Page) -> None:
+                for name, value in page.headers.items():
+                    self.send_header(name, value)
+                self.send_header("Content-Length", str(len(page.data)))
+                self.end_headers()
+                self.wfile.write(page.data)
 
             def _stream(self, events: list[Any]) -> None:
                 self.send_header("Transfer-Encoding", "chunked")

@@ -1,11 +1,17 @@
 from __future__ import annotations
 
+import sys
+
 import pytest
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester import api as module
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.access import Access, BadConnection
+from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.access import (
+    Access,
+    BadConnection,
+    MissingLibrary,
+)
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.api import ApiServer
 
-from tests.unit.plugins.module_utils.harvester.server import Server
+from tests.unit.plugins.module_utils.harvester.server import Page, Server
 
 IN_USE = "device d is in use with VM v in namespace n"
 DENIAL = f'admission webhook "pcidevices.harvesterhci.io" denied the request: {IN_USE}'
@@ -138,3 +144,69 @@ def test_an_action_that_is_refused_is_an_error_like_any_other(serve):
     _server, api = serve(answering(409, {"message": "VM is not running"}))
     with pytest.raises(module.Conflict, match="VM is not running"):
         api.act("/x")
+
+
+HTML = {"Content-Type": "text/html; charset=utf-8"}
+LOGIN = {**HTML, "Location": "https://proxy.example/login?session=PLANTED"}
+
+
+@pytest.mark.parametrize(
+    ("status", "page", "said"),
+    [
+        (200, Page(b"<html>Welcome</html>\n", HTML), "it sent text/html instead of JSON (HTTP 200)"),
+        (302, Page(b"<html>Moved</html>", LOGIN), "it redirects to https://proxy.example/login (HTTP 302)"),
+        (302, Page(b"", LOGIN), "it redirects to https://proxy.example/login (HTTP 302)"),
+        (200, Page(b'["a list"]\n', {}), "it sent no content type instead of JSON"),
+        (200, Page(b"\xff\xfe\n", {}), "it sent no content type instead of JSON"),
+    ],
+)
+@pytest.mark.parametrize("watching", [False, True])
+def test_an_answer_that_no_api_server_gives_is_told(serve, status, page, said, watching):
+    """M14: the wrong port, a login page, a proxy."""
+    _, api = serve(answering(status, page))
+    with pytest.raises(module.NotKubernetes) as caught:
+        list(api.watch("/x", "1", 1)) if watching and page.data else api.get("/api/v1/nodes")
+    assert said in caught.value.message
+    assert caught.value.code == "not_kubernetes"
+    assert "PLANTED" not in str(caught.value)
+
+
+@pytest.mark.parametrize("content", [["a list"], "text", None])
+def test_an_error_without_a_status_object_is_an_error_in_our_words(serve, content):
+    _, api = serve(answering(404, Page(module.json.dumps(content).encode(), {})))
+    with pytest.raises(module.NotFound):
+        api.get("/api/v1/nodes")
+
+
+@pytest.mark.parametrize(
+    ("library", "proxy", "package"),
+    [("urllib3", None, "urllib3"), ("socks", "socks5h://127.0.0.1:1080", "PySocks")],
+)
+def test_a_missing_library_is_named_with_how_to_install_it(monkeypatch, library, proxy, package):
+    """M14."""
+    monkeypatch.setitem(sys.modules, library, None)
+    monkeypatch.delitem(sys.modules, "urllib3.contrib.socks", raising=False)
+    with pytest.raises(MissingLibrary, match=f"pip install {package}") as caught:
+        ApiServer(Access("https://x", verify=False, proxy=proxy))
+    assert caught.value.code == "missing_library"
+
+
+@pytest.mark.parametrize("proxy", ["proxy:3128", "ftp://proxy", "http://user:PLANTED@proxy:port", "//", "http://[::1"])
+def test_a_proxy_that_is_none_is_named_without_its_password(proxy):
+    with pytest.raises(BadConnection, match="The proxy") as caught:
+        ApiServer(Access("http://127.0.0.1:1", proxy=proxy))
+    assert "PLANTED" not in str(caught.value)
+
+
+def test_the_password_of_a_proxys_address_is_sent_to_the_proxy(serve):
+    server, _ = serve(answering(200))
+    proxy = server.url.replace("http://", "http://user:p%40ss@")
+    ApiServer(Access("http://cluster.example", proxy=proxy)).get("/version")
+    assert server.asked[0].headers["Proxy-Authorization"] == "Basic dXNlcjpwQHNz"
+
+
+@pytest.mark.parametrize("access", [Access("http://x", token="two\nPLANTED"), Access("http://[x")])
+def test_settings_that_the_http_library_refuses_are_told_without_their_values(access):
+    with pytest.raises(BadConnection) as caught:
+        ApiServer(access).get("/version")
+    assert "PLANTED" not in str(caught.value)

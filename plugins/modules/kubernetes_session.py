@@ -1,0 +1,142 @@
+#!/usr/bin/python
+# Copyright: (c) 2026, The vgpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: kubernetes_session
+short_description: Prepare a connection for the modules of kubernetes.core without passing secrets to them
+version_added: 0.1.0
+description:
+  - Checks that the API server of a Kubernetes cluster can be reached and accepts the credentials.
+    The error message is clear and shows no secret.
+  - Returns options for the modules of C(kubernetes.core). If the connection has secrets, they are in a temporary
+    kubeconfig that only the current user can read, and the options name its path.
+  - Tasks of C(kubernetes.core) that cannot reach their API server return their arguments, so a token that is passed as
+    an argument appears in clear text in the events of a job. E(K8S_AUTH_API_KEY) in C(environment) appears in the
+    output with C(-vvv).
+  - Use O(state=absent) in an C(always) section to remove the temporary kubeconfig.
+    A run that is killed leaves it behind.
+options:
+  state:
+    description:
+      - V(present) checks the connection and prepares it. V(absent) removes the kubeconfig at O(path).
+    type: str
+    choices: [present, absent]
+    default: present
+  path:
+    description:
+      - The temporary kubeconfig to remove, as returned in RV(path). Required with O(state=absent).
+      - An empty path removes nothing.
+    type: str
+extends_documentation_fragment:
+  - vgpu.fleet.harvester
+attributes:
+  check_mode:
+    description:
+      - Changes nothing on the cluster. Later tasks need the temporary kubeconfig, so it is written in check mode too.
+    support: full
+  diff_mode:
+    description: There is nothing to compare.
+    support: none
+seealso:
+  - module: kubernetes.core.k8s
+"""
+
+EXAMPLES = r"""
+- name: Use kubernetes.core with a token that appears in no output
+  block:
+    - name: Connect to the cluster
+      vgpu.fleet.kubernetes_session:
+        host: https://rancher.example/k8s/clusters/c-m-abcdef
+        api_key: "{{ rancher_token }}"
+      register: session
+
+    - name: Read the nodes
+      kubernetes.core.k8s_info:
+        kind: Node
+      module_defaults:
+        group/kubernetes.core.k8s: "{{ session.options }}"
+  always:
+    - name: Remove the temporary kubeconfig
+      vgpu.fleet.kubernetes_session:
+        state: absent
+        path: "{{ session.path | default('') }}"
+"""
+
+RETURN = r"""
+options:
+  description: Options for the modules of C(kubernetes.core). None of them is a secret.
+  returned: O(state=present)
+  type: dict
+  sample: {kubeconfig: /tmp/vgpu-fleet-session-x1y2z3/kubeconfig, validate_certs: true}
+path:
+  description: The temporary kubeconfig; empty if the connection has no secrets, so that none was written.
+  returned: O(state=present)
+  type: str
+  sample: /tmp/vgpu-fleet-session-x1y2z3/kubeconfig
+server:
+  description: Where the API server is, and its version of Kubernetes if it tells it.
+  returned: O(state=present)
+  type: dict
+  contains:
+    host:
+      description: Its URL.
+      type: str
+      sample: https://10.0.0.10:6443
+    version:
+      description: The version.
+      type: str
+      sample: v1.32.4+rke2r1
+"""
+
+import os
+from pathlib import Path
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.vgpu.fleet.plugins.module_utils.harvester import access, session
+from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.api import ApiServer, Forbidden
+from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.options import connection_spec
+from ansible_collections.vgpu.fleet.plugins.module_utils.reporting import reporting_errors
+
+
+def main() -> None:
+    module = AnsibleModule(
+        argument_spec={
+            **connection_spec(),
+            "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
+            "path": {"type": "str"},
+        },
+        required_if=[("state", "absent", ["path"])],
+        supports_check_mode=True,
+    )
+    with reporting_errors(module):
+        if module.params["state"] == "absent":
+            if module.params["path"]:
+                session.remove(Path(module.params["path"]))
+            module.exit_json(changed=False)
+        given = {name: module.params[name] for name in connection_spec() if name != "harvester_version"}
+        reached = access.from_options(given)
+        version = _version(ApiServer(reached))
+        prepared = session.prepare(given, reached, os.environ)
+        path = str(session.write(prepared.content)) if prepared.content else ""
+        module.exit_json(
+            changed=False,
+            options={**prepared.options, "kubeconfig": path} if path else dict(prepared.options),
+            path=path,
+            server={"host": reached.host, "version": version},
+        )
+
+
+def _version(api: ApiServer) -> str:
+    try:
+        return str(api.get("/version").get("gitVersion") or "")
+    except Forbidden:
+        # Whoever may not read it has been recognized nevertheless.
+        return ""
+
+
+if __name__ == "__main__":
+    main()
