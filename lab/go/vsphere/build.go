@@ -74,8 +74,11 @@ func (r *refusal) asError() error {
 }
 
 func (l *Lab) buildSite(spec DatacenterSpec) error {
-	root := l.ctx.Map.Get(vpx.RootFolder.Self).(*simulator.Folder)
-	body := root.CreateDatacenter(l.ctx, &types.CreateDatacenter{This: root.Self, Name: spec.Name})
+	above, err := l.datacenterFolder(spec.Folder)
+	if err != nil {
+		return err
+	}
+	body := above.CreateDatacenter(l.ctx, &types.CreateDatacenter{This: above.Self, Name: storedName(spec.Name)})
 	if err := asError(body); err != nil {
 		return err
 	}
@@ -98,6 +101,29 @@ func (l *Lab) buildSite(spec DatacenterSpec) error {
 	return nil
 }
 
+// storedName is how vCenter keeps a name: percent, slash and backslash are escaped.
+// govmomi does it for VMs and folders only.
+func storedName(name string) string {
+	return strings.NewReplacer("%", "%25", "/", "%2f", `\`, "%5c").Replace(name)
+}
+
+// datacenterFolder is the folder of this path below the root folder, made if need be.
+func (l *Lab) datacenterFolder(path string) (*simulator.Folder, error) {
+	folder := l.ctx.Map.Get(vpx.RootFolder.Self).(*simulator.Folder)
+	for name := range strings.FieldsFuncSeq(path, func(c rune) bool { return c == '/' }) {
+		if known, ok := l.ctx.Map.FindByName(name, folder.ChildEntity).(*simulator.Folder); ok {
+			folder = known
+			continue
+		}
+		body := folder.CreateFolder(l.ctx, &types.CreateFolder{This: folder.Self, Name: name})
+		if err := asError(body); err != nil {
+			return nil, fmt.Errorf("folder %s: %w", path, err)
+		}
+		folder = l.ctx.Map.Get(body.(*methods.CreateFolderBody).Res.Returnval).(*simulator.Folder)
+	}
+	return folder, nil
+}
+
 var drsBehaviors = map[string]types.DrsBehavior{
 	"":                    types.DrsBehaviorFullyAutomated,
 	"fully_automated":     types.DrsBehaviorFullyAutomated,
@@ -113,7 +139,7 @@ func (l *Lab) buildClusters(s *site) error {
 		if !ok {
 			return fmt.Errorf("cluster %s: drs %q is none of fully_automated, partially_automated, manual, off", spec.Name, spec.DRS)
 		}
-		cluster, fault := simulator.CreateClusterComputeResource(l.ctx, folder, spec.Name, types.ClusterConfigSpecEx{})
+		cluster, fault := simulator.CreateClusterComputeResource(l.ctx, folder, storedName(spec.Name), types.ClusterConfigSpecEx{})
 		if fault != nil {
 			return fmt.Errorf("cluster %s: %T", spec.Name, fault)
 		}
@@ -129,7 +155,7 @@ func (l *Lab) buildClusters(s *site) error {
 		s.pools[spec.Name+"/"] = *cluster.ResourcePool
 		root := l.ctx.Map.Get(*cluster.ResourcePool).(*simulator.ResourcePool)
 		for _, name := range spec.ResourcePools {
-			body := root.CreateResourcePool(l.ctx, &types.CreateResourcePool{This: root.Self, Name: name, Spec: types.DefaultResourceConfigSpec()})
+			body := root.CreateResourcePool(l.ctx, &types.CreateResourcePool{This: root.Self, Name: storedName(name), Spec: types.DefaultResourceConfigSpec()})
 			if err := asError(body); err != nil {
 				return fmt.Errorf("resource pool %s: %w", name, err)
 			}
@@ -300,7 +326,7 @@ func (l *Lab) fitGpu(host *gpuHost, spec GpuSpec) (*gpu, error) {
 
 func (l *Lab) buildDatastores(s *site) error {
 	for _, spec := range s.spec.Datastores {
-		dir := filepath.Join(l.stateDir, "datastores", s.spec.Name+"-"+spec.Name)
+		dir := filepath.Join(l.stateDir, "datastores", strings.ReplaceAll(s.spec.Folder, "/", "-")+s.spec.Name+"-"+spec.Name)
 		if err := os.MkdirAll(dir, 0o700); err != nil {
 			return err
 		}

@@ -22,7 +22,9 @@ type UserSpec struct {
 }
 
 type DatacenterSpec struct {
-	Name              string                 `json:"name"`
+	Name string `json:"name"`
+	// Folder is the path of folders above the datacenter, such as `emea/prod`.
+	Folder            string                 `json:"folder"`
 	Clusters          []ClusterSpec          `json:"clusters"`
 	Datastores        []DatastoreSpec        `json:"datastores"`
 	DatastoreClusters []DatastoreClusterSpec `json:"datastore_clusters"`

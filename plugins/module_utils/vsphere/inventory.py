@@ -78,6 +78,8 @@ class HostFacts:
     name: str
     cluster: str = ""
     datacenter: str = ""
+    # Several datacenters of one name can be in different folders.
+    datacenter_id: str = ""
     drs: bool = False
     version: str = ""
     connected: bool = True
@@ -181,12 +183,14 @@ def read_hosts(session: Session) -> list[HostFacts]:
 def _host(reference: Any, found: Properties, by_id: Mapping[str, Properties], *, modes: bool) -> HostFacts:
     parent = moid_of(found.get("parent"))
     resource = by_id.get(parent, {})
+    home = _datacenter(parent, by_id)
     config = found.get("config.graphicsConfig")
     return HostFacts(
         moid=moid_of(reference),
         name=found.get("name") or moid_of(reference),
         cluster=resource.get("name", ""),
-        datacenter=_datacenter(parent, by_id),
+        datacenter=str(by_id.get(home, {}).get("name", "")),
+        datacenter_id=home,
         drs=bool(resource.get("configurationEx.drsConfig.enabled")),
         version=found.get("config.product.version") or "",
         connected=found.get("runtime.connectionState") == "connected",
@@ -223,13 +227,10 @@ def gpus_of(graphics_info: Any, *, modes: bool) -> tuple[GpuFacts, ...]:
 
 
 def _datacenter(moid: str, by_id: Mapping[str, Properties]) -> str:
-    """Upwards from a cluster: only a datacenter has a name here and no parent."""
-    while moid in by_id:
-        found = by_id[moid]
-        if "parent" not in found:
-            return str(found.get("name", ""))
-        moid = moid_of(found["parent"])
-    return ""
+    """The id of it, upwards from a cluster: only a datacenter has a name here and no parent."""
+    while moid in by_id and "parent" in by_id[moid]:
+        moid = moid_of(by_id[moid]["parent"])
+    return moid if moid in by_id else ""
 
 
 def selected(
@@ -256,6 +257,14 @@ def selected(
             names |= matching
         chosen = [host for host in chosen if host.name in names]
     return chosen
+
+
+def exactly(hosts: Sequence[HostFacts], name: str) -> list[HostFacts]:
+    """The one host of this name, where an option means one and takes no pattern."""
+    found = [host for host in hosts if host.name == name]
+    if not found:
+        raise _nothing("host", name, {host.name for host in hosts})
+    return found
 
 
 def _nothing(what: str, name: str, known: Iterable[str]) -> NothingSelected:
