@@ -74,11 +74,11 @@ func (r *refusal) asError() error {
 }
 
 func (l *Lab) buildSite(spec DatacenterSpec) error {
-	above, err := l.datacenterFolder(spec.Folder)
+	parent, err := l.datacenterFolder(spec.Folder)
 	if err != nil {
 		return err
 	}
-	body := above.CreateDatacenter(l.ctx, &types.CreateDatacenter{This: above.Self, Name: storedName(spec.Name)})
+	body := parent.CreateDatacenter(l.ctx, &types.CreateDatacenter{This: parent.Self, Name: spec.Name})
 	if err := asError(body); err != nil {
 		return err
 	}
@@ -101,16 +101,13 @@ func (l *Lab) buildSite(spec DatacenterSpec) error {
 	return nil
 }
 
-// storedName is how vCenter keeps a name: percent, slash and backslash are escaped.
-// govmomi does it for VMs and folders only.
-func storedName(name string) string {
-	return strings.NewReplacer("%", "%25", "/", "%2f", `\`, "%5c").Replace(name)
-}
-
-// datacenterFolder is the folder of this path below the root folder, made if need be.
+// datacenterFolder is the folder of that path below the root folder, made where it is missing.
 func (l *Lab) datacenterFolder(path string) (*simulator.Folder, error) {
 	folder := l.ctx.Map.Get(vpx.RootFolder.Self).(*simulator.Folder)
-	for name := range strings.FieldsFuncSeq(path, func(c rune) bool { return c == '/' }) {
+	for name := range strings.SplitSeq(path, "/") {
+		if name == "" {
+			continue
+		}
 		if known, ok := l.ctx.Map.FindByName(name, folder.ChildEntity).(*simulator.Folder); ok {
 			folder = known
 			continue
@@ -130,6 +127,12 @@ var drsBehaviors = map[string]types.DrsBehavior{
 	"partially_automated": types.DrsBehaviorPartiallyAutomated,
 	"manual":              types.DrsBehaviorManual,
 	"off":                 types.DrsBehaviorManual,
+}
+
+// storedName is how vCenter keeps a name: percent, slash and backslash are escaped.
+// govmomi does it for VMs and folders only.
+func storedName(name string) string {
+	return strings.NewReplacer("%", "%25", "/", "%2f", `\`, "%5c").Replace(name)
 }
 
 func (l *Lab) buildClusters(s *site) error {
@@ -326,7 +329,7 @@ func (l *Lab) fitGpu(host *gpuHost, spec GpuSpec) (*gpu, error) {
 
 func (l *Lab) buildDatastores(s *site) error {
 	for _, spec := range s.spec.Datastores {
-		dir := filepath.Join(l.stateDir, "datastores", strings.ReplaceAll(s.spec.Folder, "/", "-")+s.spec.Name+"-"+spec.Name)
+		dir := filepath.Join(l.stateDir, "datastores", strings.ReplaceAll(s.spec.Folder, "/", "-"), s.spec.Name+"-"+spec.Name)
 		if err := os.MkdirAll(dir, 0o700); err != nil {
 			return err
 		}

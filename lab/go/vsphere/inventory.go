@@ -23,7 +23,7 @@ type UserSpec struct {
 
 type DatacenterSpec struct {
 	Name string `json:"name"`
-	// Folder is the path of folders above the datacenter, such as `emea/prod`.
+	// The path of the folder below the root folder that the datacenter is in.
 	Folder            string                 `json:"folder"`
 	Clusters          []ClusterSpec          `json:"clusters"`
 	Datastores        []DatastoreSpec        `json:"datastores"`

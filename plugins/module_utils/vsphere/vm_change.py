@@ -76,17 +76,15 @@ class Hosts:
 
     def around(self, machine: Machine, *, only: str = "") -> Reach:
         """The hosts of the cluster that a VM is registered in, or the one that the task names."""
-        beside = self.beside(machine)
+        home = next((host for host in self.all if host.moid == machine.host), None)
+        beside = [host for host in self.all if home and host.cluster_id == home.cluster_id]
         if only:
             beside = inventory.exactly(beside or self.all, only)
         return Reach(self._session, beside)
 
     def beside(self, machine: Machine) -> Sequence[HostFacts]:
         """The hosts of its cluster."""
-        home = next((host for host in self.all if host.moid == machine.host), None)
-        return [
-            host for host in self.all if home and (host.cluster, host.datacenter) == (home.cluster, home.datacenter)
-        ]
+        return self.around(machine).hosts
 
     def name(self, moid: str | None) -> str | None:
         return next((host.name for host in self.all if host.moid == moid), None)

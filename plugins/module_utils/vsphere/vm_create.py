@@ -117,7 +117,7 @@ class VmCreation:
     def _candidates(self, folder: Entry) -> Sequence[HostFacts]:
         """The hosts that the options leave."""
         creation = self._creation
-        here = [host for host in self._hosts.all if host.datacenter_id == folder.datacenter_id]
+        here = [host for host in self._hosts.all if host.datacenter_path == folder.datacenter]
         if not here:
             raise NothingSelected(f"Datacenter {folder.datacenter} has no hosts.")
         chosen = inventory.selected(here, cluster=creation.cluster or None)

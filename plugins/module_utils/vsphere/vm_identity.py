@@ -67,8 +67,6 @@ class Entry:
     reference: Any
     path: str
     datacenter: str = ""
-    # The id of the datacenter: several of one name can be in different folders.
-    datacenter_id: str = ""
 
     @property
     def name(self) -> str:
@@ -271,7 +269,7 @@ class Inventory:
         for entity, _values in found:
             moid = moid_of(entity)
             home = ancestor(moid, known, homes)
-            entry = Entry(entity, path_of(moid, known), path_of(home, known) if home else "", home)
+            entry = Entry(entity, path_of(moid, known), path_of(home, known) if home else "")
             if isinstance(entity, vim.VirtualMachine):
                 vms.append(entry)
             elif isinstance(entity, vim.Datacenter):

@@ -66,7 +66,7 @@ def _in_reach(seen: Sighting, request: Request, hosts: Hosts) -> bool:
     if not place.cluster and not place.esxi_host:
         return True
     return any(
-        host.datacenter_id == seen.datacenter_id
+        host.datacenter_path == seen.location.datacenter
         for host in hosts.all
         if place.cluster in ("", host.cluster) and place.esxi_host in ("", host.name)
     )

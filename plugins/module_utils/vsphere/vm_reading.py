@@ -71,10 +71,6 @@ class Sighting:
     location: Location = field(default_factory=lambda: Location(""))
 
     @property
-    def datacenter_id(self) -> str:
-        return moid_of(self.datacenter)
-
-    @property
     def path(self) -> str:
         return self.location.path
 
@@ -95,15 +91,17 @@ def see(session: Session, reference: Any, name: str, *, compute: bool = False) -
     ways = {"up": (vim.ManagedEntity, "parent"), "vapp": (vim.VirtualMachine, "parentVApp")}
     ways["folder"] = (vim.VirtualApp, "parentFolder")
     named = ["name", "parent"]
+    started = [way(one, *where) for one, where in ways.items()]
     around = []
     if compute:
-        ways["pool"] = (vim.VirtualMachine, "resourcePool")
+        # Not one of the ways that are followed from everywhere: compute resources have a property of that name as well.
+        started.append(way("pool", vim.VirtualMachine, "resourcePool"))
         around = [
             query.PropertySpec(type=vim.ResourcePool, pathSet=named),
             query.PropertySpec(type=vim.ComputeResource, pathSet=named),
         ]
     wanted = query.FilterSpec(
-        objectSet=[query.ObjectSpec(obj=reference, selectSet=[way(one, *where) for one, where in ways.items()])],
+        objectSet=[query.ObjectSpec(obj=reference, selectSet=started)],
         propSet=[
             query.PropertySpec(type=vim.VirtualMachine, pathSet=[*PATHS, "parent", "parentVApp"]),
             query.PropertySpec(type=vim.VirtualApp, pathSet=[*named, "parentFolder"]),

@@ -19,8 +19,8 @@ class Known(Inventory):
     """An inventory that was read before: two datacenters of one name, and one in folders."""
 
     def __init__(self, *vms: Entry) -> None:
-        datacenters = [Entry(path, path, path, path) for path in ("/dc1", "/emea/dc1", "/emea/prod/dc3")]
-        tops = [Entry(f"{one.path}/vm", f"{one.path}/vm", one.path, one.path) for one in datacenters]
+        datacenters = [Entry(path, path, path) for path in ("/dc1", "/emea/dc1", "/emea/prod/dc3")]
+        tops = [Entry(f"{one.path}/vm", f"{one.path}/vm", one.path) for one in datacenters]
         self.__dict__["_tree"] = (vms, tuple(tops), tuple(datacenters))
 
     def _by_path(self, path):
@@ -28,7 +28,7 @@ class Known(Inventory):
 
 
 def vm(path: str, datacenter: str) -> Entry:
-    return Entry(path, path, datacenter, datacenter)
+    return Entry(path, path, datacenter)
 
 
 def test_messages_name_a_vm_as_the_task_does():
