@@ -34,7 +34,8 @@ options:
     type: str
   folder:
     description:
-      - The VM folder, such as V(team/ml) or V(/dc1/vm/team/ml). A new VM is created there, by default in the top folder.
+      - The VM folder, such as V(team/ml) or V(/dc1/vm/team/ml). A new VM is created there, by default in the top
+        folder.
       - If the name of a folder contains a slash, write it as C(%2f).
       - With O(folder) and either O(datacenter) or a path that begins with a slash, the module finds a VM in one call,
         however many there are.

@@ -129,12 +129,6 @@ var drsBehaviors = map[string]types.DrsBehavior{
 	"off":                 types.DrsBehaviorManual,
 }
 
-// storedName is how vCenter keeps a name: percent, slash and backslash are escaped.
-// govmomi does it for VMs and folders only.
-func storedName(name string) string {
-	return strings.NewReplacer("%", "%25", "/", "%2f", `\`, "%5c").Replace(name)
-}
-
 func (l *Lab) buildClusters(s *site) error {
 	folder := l.ctx.Map.Get(s.datacenter.HostFolder).(*simulator.Folder)
 	for _, spec := range s.spec.Clusters {

@@ -153,7 +153,8 @@ class Session:
                 raise error_from(missing.fault, subject, self.name_of)
         # vCenter stores names in an escaped form that nobody writes.
         return {
-            change.name: real_name(change.val) if change.name == "name" else change.val for change in entry.propSet or []
+            change.name: real_name(change.val) if change.name == "name" else change.val
+            for change in entry.propSet or []
         }
 
 

@@ -30,11 +30,7 @@ def look_up(session: Session, request: Request, tree: Inventory, hosts: Hosts) -
         raise tree.ambiguous(identity.name, [one.reference for one in inside])
     if inside:
         return inside[0]
-    near = [
-        (one.location, wrong)
-        for one, wrong in judged
-        if identity.certain or _in_reach(one, request, hosts)
-    ]
+    near = [(one.location, wrong) for one, wrong in judged if identity.certain or _in_reach(one, request, hosts)]
     if near:
         raise elsewhere(identity.said, near)
     return None

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from ansible_collections.vgpu.fleet.plugins.module_utils.errors import FleetError
 
+DEFAULT_OWNER = "vgpu.fleet"
 OWNER = "vgpu.fleet.owner"
 STAGE = "vgpu.fleet.stage"
 # The clone exists. What cloud-init finds, and what needs a newer hardware version, is still to be written.
@@ -50,7 +51,7 @@ def mark_of(extra_config: Mapping[str, str]) -> Mark:
 class Claim:
     """What a task may base itself on when it takes a VM for its own."""
 
-    owner: str
+    owner: str = DEFAULT_OWNER
     adopt: bool = False
     # The task names the VM by uuid or moid.
     certain: bool = False
@@ -62,7 +63,7 @@ class Claim:
         if mark.owner and mark.owner != self.owner and not self.certain:
             raise NotOurs(
                 f"VM {path} belongs to owner {mark.owner}, and this task acts for owner {self.owner}.",
-                hint="Nothing was changed. Use another name, or the owner that made it; or name the VM by moid or uuid.",
+                hint="Nothing was changed. Use another name or the owner that made it, or name the VM by moid or uuid.",
             )
 
     def refuse_to_delete(self, path: str, moid: str, mark: Mark) -> None:

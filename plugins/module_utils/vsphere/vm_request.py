@@ -67,8 +67,8 @@ class Request:
     vgpus: Sequence[Mapping[str, Any]] | None
     pci_devices: Sequence[PciRequest] | None
     creation: Creation
-    place: Place = Place()
-    claim: Claim = Claim("vgpu.fleet")
+    place: Place = field(default_factory=Place)
+    claim: Claim = field(default_factory=Claim)
     settings: Mapping[str, Any] = field(default_factory=dict)
     placement: str = AUTO
     power_off_timeout: int = 300
@@ -101,9 +101,7 @@ def request_of(params: Mapping[str, Any]) -> Request:
         name=real_name(params["name"] or ""),
         **{name: params[name] or "" for name in ("folder", "datacenter", "uuid", "moid")},
     )
-    place = Place(
-        identity.datacenter, identity.folder, creation.cluster, creation.resource_pool, creation.esxi_host
-    )
+    place = Place(identity.datacenter, identity.folder, creation.cluster, creation.resource_pool, creation.esxi_host)
     return Request(
         identity=identity,
         state=params["state"],

@@ -75,7 +75,7 @@ class Machine:
     tools_running: bool = False
     change_version: str = ""
     extra_config: Mapping[str, str] = field(default_factory=dict, hash=False)
-    mark: Mark = Mark()
+    mark: Mark = field(default_factory=Mark)
     devices: tuple[PciDevice, ...] = ()
     disks: tuple[Disk, ...] = ()
     cards: tuple[NetworkCard, ...] = ()

@@ -26,8 +26,7 @@ def refused(rule, *args) -> bool:
     try:
         rule(*args)
     except NotOurs as error:
-        assert PATH in error.message
-        return True
+        return PATH in error.message
     return False
 
 
@@ -46,7 +45,9 @@ def test_a1_what_a_task_may_do_to_a_vm(mark, adopt, certain, placed):
 
 
 def test_the_mark_is_read_from_extra_config():
-    assert mark_of({"vgpu.fleet.owner": "team-a", "vgpu.fleet.stage": "cloned", "other": "x"}) == Mark("team-a", "cloned")
+    assert mark_of({"vgpu.fleet.owner": "team-a", "vgpu.fleet.stage": "cloned", "other": "x"}) == Mark(
+        "team-a", "cloned"
+    )
     assert mark_of({"other": "x"}) == Mark()
 
 
