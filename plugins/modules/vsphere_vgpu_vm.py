@@ -193,8 +193,8 @@ options:
   template:
     description:
       - The template, or VM, that a new VM is made from, by name or inventory path. It is only used if the VM does not
-        exist, or if a former run did not finish it. A run that was cut off leaves the C(extraConfig) key
-        C(vgpu.fleet.stage) at C(cloned). The next run with O(template) then writes what is missing, such as
+        exist, or if a former run did not finish it. A run that was cut off, or a VM that was kept after a failure,
+        leaves the C(extraConfig) key C(vgpu.fleet.stage) at C(cloned). The next run with O(template) then writes what is missing, such as
         O(cloud_init). Until then the VM is not powered on.
     type: str
   linked_clone:
@@ -284,7 +284,6 @@ options:
   keep_failed:
     description:
       - Whether a new VM that could not be finished or started is kept to be looked at. Otherwise it is deleted.
-      - The next run of the task finishes a VM that was kept.
     type: bool
     default: false
   wait_timeout:

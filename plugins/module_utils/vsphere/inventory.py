@@ -18,7 +18,6 @@ from typing import Any
 from ansible_collections.vgpu.fleet.plugins.module_utils.errors import listing, nearest
 from ansible_collections.vgpu.fleet.plugins.module_utils.planning.demand import NothingSelected
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.faults import Subject, moid_of
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.names import stored_name
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.session import Properties, Session
 
 SHARED_DIRECT = "sharedDirect"
@@ -246,7 +245,7 @@ def _datacenter(moid: str, by_id: Mapping[str, Properties], datacenters: Collect
     while moid in by_id:
         names.insert(0, str(by_id[moid].get("name", "")))
         moid = moid_of(by_id[moid].get("parent"))
-    return (names[-1], "/" + "/".join(map(stored_name, names))) if names else ("", "")
+    return (names[-1], "/" + "/".join(names)) if names else ("", "")
 
 
 def selected(
@@ -273,14 +272,6 @@ def selected(
             names |= matching
         chosen = [host for host in chosen if host.name in names]
     return chosen
-
-
-def exactly(hosts: Sequence[HostFacts], name: str) -> list[HostFacts]:
-    """The one host of this name, where an option means one and takes no pattern."""
-    found = [host for host in hosts if host.name == name]
-    if not found:
-        raise _nothing("host", name, {host.name for host in hosts})
-    return found
 
 
 def _nothing(what: str, name: str, known: Iterable[str]) -> NothingSelected:

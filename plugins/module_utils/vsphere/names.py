@@ -31,3 +31,8 @@ def sent_name(name: str) -> str:
 def path_parts(path: str) -> list[str]:
     """The elements of an inventory path, in the form that vCenter stores."""
     return [stored_name(real_name(part)) for part in path.split("/") if part]
+
+
+def is_same_path(one: str, other: str) -> bool:
+    """Whether two inventory paths are the same, each with real or with stored names."""
+    return real_name(one) == real_name(other)

@@ -34,7 +34,7 @@ from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm_outcome impo
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm_plan import VmPlan, Wish
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm_power import ABSENT, HARD, PRESENT
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm_prepare import needs_of
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm_reach import Reach
+from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm_reach import Reach, only_host
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm_reading import Sighting, see
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm_rehearsal import rehearse
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm_request import Request
@@ -79,7 +79,7 @@ class Hosts:
         home = next((host for host in self.all if host.moid == machine.host), None)
         beside = [host for host in self.all if home and host.cluster_id == home.cluster_id]
         if only:
-            beside = inventory.exactly(beside or self.all, only)
+            beside = only_host(beside or self.all, only)
         return Reach(self._session, beside)
 
     def beside(self, machine: Machine) -> Sequence[HostFacts]:

@@ -22,7 +22,7 @@ from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere import (
 )
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.faults import Subject
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.inventory import HostFacts
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.names import sent_name
+from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.names import is_same_path, sent_name
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.session import Session
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm_change import (
     Decision,
@@ -42,7 +42,7 @@ from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm_outcome impo
 )
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm_plan import VmPlan
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm_power import HARD, PRESENT
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm_reach import Reach
+from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm_reach import Reach, only_host
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm_reading import Sighting, see
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm_rehearsal import rehearse_clone
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm_request import Request
@@ -117,11 +117,11 @@ class VmCreation:
     def _candidates(self, folder: Entry) -> Sequence[HostFacts]:
         """The hosts that the options leave."""
         creation = self._creation
-        here = [host for host in self._hosts.all if host.datacenter_path == folder.datacenter]
+        here = [host for host in self._hosts.all if is_same_path(host.datacenter_path, folder.datacenter)]
         if not here:
             raise NothingSelected(f"Datacenter {folder.datacenter} has no hosts.")
         chosen = inventory.selected(here, cluster=creation.cluster or None)
-        return inventory.exactly(chosen, creation.esxi_host) if creation.esxi_host else chosen
+        return only_host(chosen, creation.esxi_host) if creation.esxi_host else chosen
 
     def _room(self, plan: VmPlan, reach: Reach) -> str | None:
         """The host to start on, if the VM is started and that is for us to say."""

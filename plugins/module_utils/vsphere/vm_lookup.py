@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.names import is_same_path
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.session import Session
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm_change import Hosts
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm_identity import Inventory
@@ -62,7 +63,7 @@ def _in_reach(seen: Sighting, request: Request, hosts: Hosts) -> bool:
     if not place.cluster and not place.esxi_host:
         return True
     return any(
-        host.datacenter_path == seen.location.datacenter
+        is_same_path(host.datacenter_path, seen.location.datacenter)
         for host in hosts.all
         if place.cluster in ("", host.cluster) and place.esxi_host in ("", host.name)
     )
