@@ -17,6 +17,7 @@ from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere import (
     tasks,
     vm_cloud_init,
     vm_plan,
+    vm_reach,
     vm_spec,
     vm_storage_policy,
 )
@@ -42,7 +43,7 @@ from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm_outcome impo
 )
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm_plan import VmPlan
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm_power import HARD, PRESENT
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm_reach import Reach, only_host
+from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm_reach import Reach
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm_reading import Sighting, see
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm_rehearsal import rehearse_clone
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm_request import Request
@@ -121,7 +122,7 @@ class VmCreation:
         if not here:
             raise NothingSelected(f"Datacenter {folder.datacenter} has no hosts.")
         chosen = inventory.selected(here, cluster=creation.cluster or None)
-        return only_host(chosen, creation.esxi_host) if creation.esxi_host else chosen
+        return vm_reach.only_host(chosen, creation.esxi_host) if creation.esxi_host else chosen
 
     def _room(self, plan: VmPlan, reach: Reach) -> str | None:
         """The host to start on, if the VM is started and that is for us to say."""
