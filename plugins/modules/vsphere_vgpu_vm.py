@@ -194,8 +194,8 @@ options:
     description:
       - The template, or VM, that a new VM is made from, by name or inventory path. It is only used if the VM does not
         exist, or if a former run did not finish it. A run that was cut off, or a VM that was kept after a failure,
-        leaves the C(extraConfig) key C(vgpu.fleet.stage) at C(cloned). The next run with O(template) then writes what is
-        missing, such as O(cloud_init). Until then the VM is not powered on.
+        leaves the C(extraConfig) key C(vgpu.fleet.stage) at C(cloned). The next run with O(template) then writes what
+        is missing, such as O(cloud_init). Until then the VM is not powered on.
     type: str
   linked_clone:
     description:
