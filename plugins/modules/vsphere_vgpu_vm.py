@@ -22,36 +22,64 @@ description:
     together, and, if the VM is to run, that a host has room for them.
   - Devices that belong to a device group, and passthrough devices of other kinds, are never touched. A VM that runs is
     never moved.
+  - Every VM that the module creates is marked with its O(owner). The module deletes a VM by its name only if the VM
+    carries that mark. See O(owner), O(adopt) and O(uuid) for VMs made by other means.
+  - What O(datacenter), O(folder), O(cluster), O(resource_pool) and O(esxi_host) say must be true of a VM that exists.
+    Otherwise the task fails with the inventory path of the VM, and nothing is changed.
 options:
   name:
     description:
-      - The VM. Several of one name are told apart by O(folder) and O(datacenter).
+      - The name of the VM. Use O(folder) and O(datacenter) to tell several VMs of one name apart.
+      - Write the name as the vSphere client shows it, also if it contains a slash or a percent sign.
     type: str
   folder:
     description:
-      - The VM folder, such as V(team/ml) or V(/dc1/vm/team/ml). A new VM is put there, by default at the top.
-      - With it, and with O(datacenter) or a path that begins with a slash, a VM is found in one call however many there
-        are.
+      - The VM folder, such as V(team/ml) or V(/dc1/vm/team/ml). A new VM is created there, by default in the top
+        folder.
+      - If the name of a folder contains a slash, write it as C(%2f).
+      - With O(folder) and either O(datacenter) or a path that begins with a slash, the module finds a VM in one call,
+        however many there are.
     type: str
   datacenter:
     description:
-      - The datacenter. It can be left out where there is only one, or where O(name) is unique.
+      - The datacenter, by name or by inventory path, such as V(dc1) or V(/emea/dc1).
+      - Optional if there is only one datacenter, or if O(name) is unique.
     type: str
   uuid:
     description:
-      - The VM by its BIOS uuid or its instance uuid.
+      - The BIOS UUID or the instance UUID of the VM.
+      - Names the VM beyond doubt, so the mark of O(owner) is not required.
     type: str
   moid:
     description:
-      - The VM by its managed object id, such as V(vm-42).
+      - The managed object ID of the VM, such as V(vm-42).
+      - Names the VM beyond doubt, so the mark of O(owner) is not required.
     type: str
+  owner:
+    description:
+      - Who the VM belongs to, such as a team. The module writes it to the C(extraConfig) key C(vgpu.fleet.owner) of
+        every VM that it creates.
+      - A VM that another owner created is never changed by its name.
+      - A VM without the mark of this owner is not deleted by its name. Without a place (O(datacenter), O(folder),
+        O(cluster), O(resource_pool) or O(esxi_host)) it is not stopped either.
+      - A change that stops nothing, such as attaching a vGPU to a VM that is powered off, needs no mark if the name is
+        unique.
+    type: str
+    default: vgpu.fleet
+  adopt:
+    description:
+      - Whether to take over a VM that was made by other means. The module writes the mark of O(owner) and from then on
+        treats the VM as its own. With O(state=absent), the VM is deleted without the mark.
+      - A VM that carries the mark of another owner is only taken over if it is named by O(uuid) or O(moid).
+    type: bool
+    default: false
   state:
     description:
       - With V(present), the VM exists and has its devices, and its power is left alone.
       - With V(powered_on) and V(powered_off), it is started or stopped besides. Stopping is gentle unless
         O(power_cycle=hard).
-      - With V(absent), the VM is deleted with its disks. One that runs is only deleted if O(power_cycle) allows to stop
-        it.
+      - With V(absent), the VM is deleted with its disks. It must carry the mark of O(owner), or be named by O(uuid) or
+        O(moid), or O(adopt) must be V(true). A running VM is only deleted if O(power_cycle) allows to stop it.
     type: str
     choices: [present, powered_on, powered_off, absent]
     default: present
@@ -164,8 +192,10 @@ options:
     type: str
   template:
     description:
-      - The template, or VM, that a new VM is made from, by name or inventory path. Together with the following options
-        it is only used if the VM does not exist.
+      - The template, or VM, that a new VM is made from, by name or inventory path. It is only used if the VM does not
+        exist, or if a former run did not finish it. A run that was cut off, or a VM that was kept after a failure,
+        leaves the C(extraConfig) key C(vgpu.fleet.stage) at C(cloned). The next run with O(template) then writes what
+        is missing, such as O(cloud_init). Until then the VM is not powered on.
     type: str
   linked_clone:
     description:
@@ -174,15 +204,17 @@ options:
     default: false
   cluster:
     description:
-      - The cluster for a new VM. It can be left out where the datacenter has only one.
+      - The cluster of the VM. Optional if the datacenter has only one.
     type: str
   resource_pool:
     description:
-      - The resource pool for a new VM, by name or by path below the cluster. By default the cluster's own.
+      - The resource pool of the VM, by name or by path below the cluster. By default a new VM is put into the root
+        resource pool of its cluster.
     type: str
   esxi_host:
     description:
-      - The host for a new VM, and the only one on which a VM is started.
+      - The host for a new VM, and the only one on which a VM is started. Patterns are not supported.
+      - A VM that runs must run on this host. A VM that is powered off must be in the cluster of this host.
     type: str
   datastore:
     description:
@@ -334,12 +366,19 @@ EXAMPLES = r"""
     vgpus: []
     power_cycle: hard
 
-- name: Neither VM exists any more
+- name: Delete both VMs, which carry the mark of the default owner
   vgpu.fleet.vsphere_vgpu_vm:
     name: "{{ item }}"
+    cluster: gpu
     state: absent
     power_cycle: hard
   loop: [trainer, worker-1]
+
+- name: Take over a VM that was made by hand
+  vgpu.fleet.vsphere_vgpu_vm:
+    name: app-1
+    cluster: gpu
+    adopt: true
 """
 
 RETURN = r"""
@@ -361,9 +400,13 @@ vm:
       type: str
       sample: 4217f2b1-6a54-47be-bd1f-2a53e9b8b9d1
     folder:
-      description: The path of its folder.
+      description: The inventory path of its folder. A slash in the name of a folder is shown as C(%2f).
       type: str
       sample: /dc1/vm
+    owner:
+      description: The owner that its mark names. Null for a VM without a mark.
+      type: str
+      sample: vgpu.fleet
     running:
       description: Whether it is powered on.
       type: bool
@@ -474,6 +517,8 @@ def argument_spec() -> dict[str, dict[str, object]]:
         "datacenter": {"type": "str"},
         "uuid": {"type": "str"},
         "moid": {"type": "str"},
+        "owner": {"type": "str", "default": "vgpu.fleet"},
+        "adopt": {"type": "bool", "default": False},
         "state": {"type": "str", "choices": states, "default": "present"},
         "vgpus": {"type": "list", "elements": "dict", "options": vgpu},
         "pci_devices": {"type": "list", "elements": "dict", "options": pci_device},

@@ -74,8 +74,11 @@ func (r *refusal) asError() error {
 }
 
 func (l *Lab) buildSite(spec DatacenterSpec) error {
-	root := l.ctx.Map.Get(vpx.RootFolder.Self).(*simulator.Folder)
-	body := root.CreateDatacenter(l.ctx, &types.CreateDatacenter{This: root.Self, Name: spec.Name})
+	parent, err := l.datacenterFolder(spec.Folder)
+	if err != nil {
+		return err
+	}
+	body := parent.CreateDatacenter(l.ctx, &types.CreateDatacenter{This: parent.Self, Name: spec.Name})
 	if err := asError(body); err != nil {
 		return err
 	}
@@ -98,6 +101,26 @@ func (l *Lab) buildSite(spec DatacenterSpec) error {
 	return nil
 }
 
+// datacenterFolder is the folder of that path below the root folder, made where it is missing.
+func (l *Lab) datacenterFolder(path string) (*simulator.Folder, error) {
+	folder := l.ctx.Map.Get(vpx.RootFolder.Self).(*simulator.Folder)
+	for name := range strings.SplitSeq(path, "/") {
+		if name == "" {
+			continue
+		}
+		if known, ok := l.ctx.Map.FindByName(name, folder.ChildEntity).(*simulator.Folder); ok {
+			folder = known
+			continue
+		}
+		body := folder.CreateFolder(l.ctx, &types.CreateFolder{This: folder.Self, Name: name})
+		if err := asError(body); err != nil {
+			return nil, fmt.Errorf("folder %s: %w", path, err)
+		}
+		folder = l.ctx.Map.Get(body.(*methods.CreateFolderBody).Res.Returnval).(*simulator.Folder)
+	}
+	return folder, nil
+}
+
 var drsBehaviors = map[string]types.DrsBehavior{
 	"":                    types.DrsBehaviorFullyAutomated,
 	"fully_automated":     types.DrsBehaviorFullyAutomated,
@@ -113,7 +136,7 @@ func (l *Lab) buildClusters(s *site) error {
 		if !ok {
 			return fmt.Errorf("cluster %s: drs %q is none of fully_automated, partially_automated, manual, off", spec.Name, spec.DRS)
 		}
-		cluster, fault := simulator.CreateClusterComputeResource(l.ctx, folder, spec.Name, types.ClusterConfigSpecEx{})
+		cluster, fault := simulator.CreateClusterComputeResource(l.ctx, folder, storedName(spec.Name), types.ClusterConfigSpecEx{})
 		if fault != nil {
 			return fmt.Errorf("cluster %s: %T", spec.Name, fault)
 		}
@@ -129,7 +152,7 @@ func (l *Lab) buildClusters(s *site) error {
 		s.pools[spec.Name+"/"] = *cluster.ResourcePool
 		root := l.ctx.Map.Get(*cluster.ResourcePool).(*simulator.ResourcePool)
 		for _, name := range spec.ResourcePools {
-			body := root.CreateResourcePool(l.ctx, &types.CreateResourcePool{This: root.Self, Name: name, Spec: types.DefaultResourceConfigSpec()})
+			body := root.CreateResourcePool(l.ctx, &types.CreateResourcePool{This: root.Self, Name: storedName(name), Spec: types.DefaultResourceConfigSpec()})
 			if err := asError(body); err != nil {
 				return fmt.Errorf("resource pool %s: %w", name, err)
 			}
@@ -300,7 +323,7 @@ func (l *Lab) fitGpu(host *gpuHost, spec GpuSpec) (*gpu, error) {
 
 func (l *Lab) buildDatastores(s *site) error {
 	for _, spec := range s.spec.Datastores {
-		dir := filepath.Join(l.stateDir, "datastores", s.spec.Name+"-"+spec.Name)
+		dir := filepath.Join(l.stateDir, "datastores", strings.ReplaceAll(s.spec.Folder, "/", "-"), s.spec.Name+"-"+spec.Name)
 		if err := os.MkdirAll(dir, 0o700); err != nil {
 			return err
 		}

@@ -94,7 +94,10 @@ func (l *Lab) buildMachine(s *site, spec MachineSpec) (*simulator.VirtualMachine
 		})
 	}
 	l.version.forget(vm.Config)
-	ctx.WithLock(vm, func() { l.showResources(ctx, vm) })
+	ctx.WithLock(vm, func() {
+		rename(ctx, vm, spec.Name)
+		l.showResources(ctx, vm)
+	})
 	return vm, refused.asError()
 }
 
@@ -151,7 +154,7 @@ func (l *Lab) machineConfig(s *site, spec MachineSpec) (*types.VirtualMachineCon
 	hardware := min(int(withDefault(int64(spec.HardwareVersion), 19)), l.version.MaxHardware)
 	memory := withDefault(spec.MemoryMB, 4096)
 	config := &types.VirtualMachineConfigSpec{
-		Name: spec.Name, GuestId: guest, Firmware: firmware, Annotation: spec.Annotation,
+		Name: plainName(spec.Name), GuestId: guest, Firmware: firmware, Annotation: spec.Annotation,
 		Version: fmt.Sprintf("vmx-%02d", hardware), NumCPUs: int32(withDefault(int64(spec.CPUs), 2)), MemoryMB: memory,
 		Files:                        &types.VirtualMachineFileInfo{VmPathName: fmt.Sprintf("[%s]", store)},
 		MemoryReservationLockedToMax: types.NewBool(spec.MemoryLocked),

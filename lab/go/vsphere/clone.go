@@ -29,7 +29,7 @@ func (l *Lab) checkClone(ctx *simulator.Context, source *simulator.VirtualMachin
 	if !ok {
 		return refuse(&types.InvalidArgument{InvalidProperty: "folder"}, "A specified parameter was not correct: folder.")
 	}
-	if other := ctx.Map.FindByName(req.Name, folder.ChildEntity); other != nil {
+	if other := ctx.Map.FindByName(storedName(req.Name), folder.ChildEntity); other != nil {
 		return refuse(&types.DuplicateName{Name: req.Name, Object: other.Reference()}, "The name '%s' already exists.", req.Name)
 	}
 	location := &req.Spec.Location
@@ -123,6 +123,7 @@ func (l *Lab) clone(ctx *simulator.Context, source *simulator.VirtualMachine, re
 		return nil, refused
 	}
 	plain := *req
+	plain.Name = plainName(req.Name)
 	plain.Spec.Config = nil
 	plain.Spec.PowerOn = false
 	plain.Spec.Template = false
@@ -143,7 +144,10 @@ func (l *Lab) clone(ctx *simulator.Context, source *simulator.VirtualMachine, re
 	clone := l.vm(ctx, result.(types.ManagedObjectReference))
 	l.inherit(source, clone)
 	fresh := l.freshContext(ctx)
-	fresh.WithLock(clone, func() { refused = l.finishClone(fresh, source, clone, req) })
+	fresh.WithLock(clone, func() {
+		rename(fresh, clone, req.Name)
+		refused = l.finishClone(fresh, source, clone, req)
+	})
 	if refused != nil {
 		return nil, refused
 	}

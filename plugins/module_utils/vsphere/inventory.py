@@ -10,7 +10,7 @@ that are on them; no other VM is read. Names, PCI ids and references are all tha
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from typing import Any
@@ -78,6 +78,10 @@ class HostFacts:
     name: str
     cluster: str = ""
     datacenter: str = ""
+    # The id of the cluster, or of the host's own compute resource, and the inventory path of the datacenter: names
+    # need not be unique.
+    resource: str = ""
+    datacenter_path: str = ""
     drs: bool = False
     version: str = ""
     connected: bool = True
@@ -96,6 +100,11 @@ class HostFacts:
     graphics_manager: Any = field(default=None, compare=False, repr=False)
     service_system: Any = field(default=None, compare=False, repr=False)
     vms: tuple[Any, ...] = field(default=(), compare=False, repr=False)
+
+    @property
+    def cluster_id(self) -> str:
+        """Tells clusters of one name apart."""
+        return self.resource or f"{self.datacenter_path or self.datacenter}/{self.cluster}"
 
     @property
     def numbers(self) -> tuple[int, ...]:
@@ -159,8 +168,8 @@ def read_hosts(session: Session) -> list[HostFacts]:
         vim.HostSystem: HOST_PATHS,
         vim.ComputeResource: resource_paths,
         vim.ClusterComputeResource: [*resource_paths, "configurationEx.drsConfig.enabled"],
-        vim.Datacenter: ["name"],
-        vim.Folder: ["parent"],
+        vim.Datacenter: ["name", "parent"],
+        vim.Folder: ["name", "parent"],
     }
     answer = session.collect(
         Subject("read the hosts"),
@@ -170,23 +179,29 @@ def read_hosts(session: Session) -> list[HostFacts]:
         ),
     )
     by_id = {moid_of(reference): found for reference, found in answer}
+    datacenters = {moid_of(reference) for reference, _found in answer if isinstance(reference, vim.Datacenter)}
     hosts = [
-        _host(reference, found, by_id, modes=session.has("8.0.3"))
+        _host(reference, found, by_id, datacenters, modes=session.has("8.0.3"))
         for reference, found in answer
         if isinstance(reference, vim.HostSystem)
     ]
     return sorted(hosts, key=lambda host: host.name)
 
 
-def _host(reference: Any, found: Properties, by_id: Mapping[str, Properties], *, modes: bool) -> HostFacts:
+def _host(
+    reference: Any, found: Properties, by_id: Mapping[str, Properties], datacenters: Collection[str], *, modes: bool
+) -> HostFacts:
     parent = moid_of(found.get("parent"))
     resource = by_id.get(parent, {})
+    datacenter, datacenter_path = _datacenter(parent, by_id, datacenters)
     config = found.get("config.graphicsConfig")
     return HostFacts(
         moid=moid_of(reference),
         name=found.get("name") or moid_of(reference),
         cluster=resource.get("name", ""),
-        datacenter=_datacenter(parent, by_id),
+        datacenter=datacenter,
+        resource=parent if resource else "",
+        datacenter_path=datacenter_path,
         drs=bool(resource.get("configurationEx.drsConfig.enabled")),
         version=found.get("config.product.version") or "",
         connected=found.get("runtime.connectionState") == "connected",
@@ -222,14 +237,15 @@ def gpus_of(graphics_info: Any, *, modes: bool) -> tuple[GpuFacts, ...]:
     )
 
 
-def _datacenter(moid: str, by_id: Mapping[str, Properties]) -> str:
-    """Upwards from a cluster: only a datacenter has a name here and no parent."""
+def _datacenter(moid: str, by_id: Mapping[str, Properties], datacenters: Collection[str]) -> tuple[str, str]:
+    """Name and inventory path of the datacenter of a cluster. The root folder is not read, so paths end there."""
+    while moid in by_id and moid not in datacenters:
+        moid = moid_of(by_id[moid].get("parent"))
+    names: list[str] = []
     while moid in by_id:
-        found = by_id[moid]
-        if "parent" not in found:
-            return str(found.get("name", ""))
-        moid = moid_of(found["parent"])
-    return ""
+        names.insert(0, str(by_id[moid].get("name", "")))
+        moid = moid_of(by_id[moid].get("parent"))
+    return (names[-1], "/" + "/".join(names)) if names else ("", "")
 
 
 def selected(

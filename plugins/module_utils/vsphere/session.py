@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 
 from ansible_collections.vgpu.fleet.plugins.module_utils.errors import FleetError
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.faults import Subject, error_from, moid_of
+from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.names import real_name
 
 T = TypeVar("T")
 
@@ -114,7 +115,7 @@ class Session:
     def name_of(self, reference: Any) -> str:
         """The name of an object, for messages; its id where there is none to be had."""
         with suppress(Exception):
-            return str(reference.name)
+            return real_name(str(reference.name))
         return moid_of(reference)
 
     # Reading
@@ -150,7 +151,11 @@ class Session:
         for missing in entry.missingSet or []:
             if isinstance(missing.fault, self.vim.fault.NoPermission):
                 raise error_from(missing.fault, subject, self.name_of)
-        return {change.name: change.val for change in entry.propSet or []}
+        # vCenter stores names in an escaped form that nobody writes.
+        return {
+            change.name: real_name(change.val) if change.name == "name" else change.val
+            for change in entry.propSet or []
+        }
 
 
 def _connect(params: Mapping[str, Any]) -> Session:

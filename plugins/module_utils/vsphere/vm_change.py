@@ -15,6 +15,7 @@ from ansible_collections.vgpu.fleet.plugins.module_utils.errors import FleetErro
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere import (
     inventory,
     tasks,
+    vm_cloud_init,
     vm_devices,
     vm_placement,
     vm_plan,
@@ -24,6 +25,7 @@ from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere import (
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.faults import Subject, VsphereError
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.inventory import HostFacts
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.session import Session
+from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm_mark import OWNER, refuse_to_start_unfinished
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm_outcome import (
     Outcome,
     named_pci_devices,
@@ -32,7 +34,7 @@ from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm_outcome impo
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm_plan import VmPlan, Wish
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm_power import ABSENT, HARD, PRESENT
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm_prepare import needs_of
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm_reach import Reach
+from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm_reach import Reach, only_host
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm_reading import Sighting, see
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm_rehearsal import rehearse
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm_request import Request
@@ -75,12 +77,14 @@ class Hosts:
     def around(self, machine: Machine, *, only: str = "") -> Reach:
         """The hosts of the cluster that a VM is registered in, or the one that the task names."""
         home = next((host for host in self.all if host.moid == machine.host), None)
-        beside = [
-            host for host in self.all if home and (host.cluster, host.datacenter) == (home.cluster, home.datacenter)
-        ]
+        beside = [host for host in self.all if home and host.cluster_id == home.cluster_id]
         if only:
-            beside = inventory.selected(beside or self.all, esxi_hosts=[only])
+            beside = only_host(beside or self.all, only)
         return Reach(self._session, beside)
+
+    def beside(self, machine: Machine) -> Sequence[HostFacts]:
+        """The hosts of its cluster."""
+        return self.around(machine).hosts
 
     def name(self, moid: str | None) -> str | None:
         return next((host.name for host in self.all if host.moid == moid), None)
@@ -96,7 +100,15 @@ class VmChange:
         self._running = Running(session, request)
 
     def run(self, seen: Sighting, *, check_mode: bool) -> Outcome:
+        claim, machine = self._request.claim, seen.machine
+        claim.refuse_foreign(seen.path, machine.mark)
+        if self._request.state == ABSENT:
+            claim.refuse_to_delete(seen.path, machine.moid, machine.mark)
         decision = self.decide(seen)
+        if decision.plan.power.stop:
+            claim.refuse_to_stop(seen.path, machine.moid, machine.mark)
+        if decision.plan.power.start and not self._finishes(machine):
+            refuse_to_start_unfinished(seen.path, machine.mark)
         if check_mode:
             if not decision.plan.deletes:
                 rehearse(self._session, seen, decision.plan)
@@ -117,15 +129,26 @@ class VmChange:
         if settled is not None:
             return settled
         reach = self._hosts.around(machine, only=self._request.creation.esxi_host)
-        wish = self._request.wish(sorted({*reach.profiles, *machine.vgpus}))
+        wish = self._wish(machine, sorted({*reach.profiles, *machine.vgpus}))
         judge_devices(machine.name, machine, wish, reach)
         plan = vm_plan.plan(machine, wish, self._session.version)
         refuse_soft_without_tools(machine, plan.power, self._request)
         return Decision(plan, wish, reach, self._room(machine, plan, reach))
 
+    def _finishes(self, machine: Machine) -> bool:
+        """Whether the task can end a creation that was cut off: it says what the VM is made of."""
+        return machine.mark.unfinished and bool(self._request.creation.template)
+
+    def _wish(self, machine: Machine, profiles: Sequence[str]) -> Wish:
+        options = self._request.claim.wanted(machine.mark)
+        if self._finishes(machine):
+            macs = [card.mac for card in machine.cards]
+            options |= vm_cloud_init.finishing(machine.name, self._request.creation, macs)
+        return replace(self._request.wish(profiles), options=options)
+
     def _settled(self, machine: Machine) -> Decision | None:
         """Decided by the VM alone, where no host has to be asked: nothing is to be done, or only to stop or delete."""
-        wish = self._request.wish(sorted(machine.vgpus))
+        wish = self._wish(machine, sorted(machine.vgpus))
         willing = replace(wish, power_cycle=HARD, discard_suspended=True)
         try:
             plan = vm_plan.plan(machine, willing, self._session.version)
@@ -176,6 +199,10 @@ class VmChange:
         plan = decision.plan
         seat = None
         if plan.power.start:
+            if self._request.creation.template and not seen.machine.mark.stage:
+                # Another run may still be at creating it: its clone had no mark yet when it was read.
+                fresh = see(self._session, seen.reference, plan.machine.name)
+                refuse_to_start_unfinished(fresh.path, fresh.machine.mark)
             try:
                 seat = self._running.start(seen, plan.devices.vgpus, decision.reach, decision.host)
             except FleetError as error:
@@ -189,7 +216,8 @@ class VmChange:
         name = seen.machine.name
         subject = Subject(f"delete VM {name}", vm=name)
         tasks.run(self._session, subject, seen.reference.Destroy_Task, timeout=self._request.wait_timeout)
-        return Outcome(True, name, seen.machine.moid, seen.machine.uuid, seen.folder, diff=plan.diff())
+        owner = seen.machine.mark.owner or None
+        return Outcome(True, name, seen.machine.moid, seen.machine.uuid, seen.folder, owner, diff=plan.diff())
 
     def _upgrade(self, seen: Sighting, plan: VmPlan) -> bool:
         """A task of its own: devices of a newer kind are refused before it (facts 2.7)."""
@@ -246,6 +274,7 @@ class VmChange:
             moid=machine.moid,
             uuid=machine.uuid,
             folder=seen.folder,
+            owner=machine.mark.owner or None,
             power=machine.power,
             host=seat.host if seat else None,
             gpus=seat.gpus if seat else (),
@@ -274,6 +303,7 @@ class VmChange:
             moid=machine.moid,
             uuid=machine.uuid,
             folder=seen.folder,
+            owner=plan.options.get(OWNER, machine.mark.owner) or None,
             power=plan.power.after,
             host=seat.host if seat else None,
             gpus=seat.gpus if seat else (),

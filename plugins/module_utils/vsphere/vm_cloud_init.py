@@ -11,6 +11,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm_mark import COMPLETE, STAGE
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm_request import Creation, Network
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm_rules import InvalidRequest
 
@@ -27,6 +28,11 @@ def guest_info(name: str, creation: Creation, macs: Sequence[str]) -> dict[str, 
     if creation.user_data:
         options |= encoded(USER_DATA, creation.user_data)
     return options
+
+
+def finishing(name: str, creation: Creation, macs: Sequence[str]) -> dict[str, str]:
+    """The options that end the creation of a VM, all in one request."""
+    return {**guest_info(name, creation, macs), STAGE: COMPLETE}
 
 
 def needs_macs(creation: Creation) -> bool:

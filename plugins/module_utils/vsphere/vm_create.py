@@ -17,11 +17,13 @@ from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere import (
     tasks,
     vm_cloud_init,
     vm_plan,
+    vm_reach,
     vm_spec,
     vm_storage_policy,
 )
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.faults import Subject
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.inventory import HostFacts
+from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.names import is_same_path, sent_name
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.session import Session
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm_change import (
     Decision,
@@ -33,6 +35,7 @@ from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm_change impor
 )
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm_identity import Entry, Inventory
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm_location import Pool, Surroundings
+from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm_mark import CLONED, COMPLETE, OWNER, STAGE
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm_outcome import (
     Outcome,
     named_pci_devices,
@@ -83,7 +86,8 @@ class VmCreation:
         if not check_mode:
             return self._make(made)
         source = made.source.reference
-        rehearse_clone(self._session, self._subject(made), source, made.folder.reference, self.name, made.spec)
+        name = sent_name(self.name)
+        rehearse_clone(self._session, self._subject(made), source, made.folder.reference, name, made.spec)
         return self._predicted(made)
 
     def _subject(self, made: Blueprint) -> Subject:
@@ -93,12 +97,10 @@ class VmCreation:
     # Deciding
     def _blueprint(self) -> Blueprint:
         creation = self._creation
-        source = see(
-            self._session,
-            self._tree.template(creation.template, datacenter=self._request.identity.datacenter),
-            creation.template,
-        )
         folder = self._tree.folder(self._request.identity)
+        source = see(
+            self._session, self._tree.template(creation.template, datacenter=folder.datacenter), creation.template
+        )
         hosts = self._candidates(folder)
         around = Surroundings(self._session, hosts)
         pool = around.pool(creation.resource_pool, cluster=hosts[0].cluster if creation.esxi_host else creation.cluster)
@@ -116,14 +118,11 @@ class VmCreation:
     def _candidates(self, folder: Entry) -> Sequence[HostFacts]:
         """The hosts that the options leave."""
         creation = self._creation
-        here = [host for host in self._hosts.all if host.datacenter == folder.datacenter]
+        here = [host for host in self._hosts.all if is_same_path(host.datacenter_path, folder.datacenter)]
         if not here:
             raise NothingSelected(f"Datacenter {folder.datacenter} has no hosts.")
-        return inventory.selected(
-            here,
-            cluster=creation.cluster or None,
-            esxi_hosts=[creation.esxi_host] if creation.esxi_host else None,
-        )
+        chosen = inventory.selected(here, cluster=creation.cluster or None)
+        return vm_reach.only_host(chosen, creation.esxi_host) if creation.esxi_host else chosen
 
     def _room(self, plan: VmPlan, reach: Reach) -> str | None:
         """The host to start on, if the VM is started and that is for us to say."""
@@ -162,10 +161,10 @@ class VmCreation:
         if changes:
             config.deviceChange = changes
         vm_spec.settings(self._session, config, plan)
-        if not vm_cloud_init.needs_macs(creation):
-            info = vm_cloud_init.guest_info(self.name, creation, self._given_macs())
-            if info:
-                config.extraConfig = [*(config.extraConfig or []), *vm_spec.options(self._session, info)]
+        mark = {OWNER: self._request.claim.owner, STAGE: CLONED}
+        if not vm_cloud_init.needs_macs(creation) and not plan.upgrades:
+            mark |= vm_cloud_init.finishing(self.name, creation, self._given_macs())
+        config.extraConfig = [*(config.extraConfig or []), *vm_spec.options(self._session, mark)]
         spec = vim.vm.CloneSpec(location=location, config=config, powerOn=False, template=False)
         if creation.linked_clone:
             location.diskMoveType = LINKED
@@ -235,15 +234,7 @@ class VmCreation:
 
     # Applying
     def _make(self, made: Blueprint) -> Outcome:
-        reference = tasks.run(
-            self._session,
-            self._subject(made),
-            made.source.reference.CloneVM_Task,
-            made.folder.reference,
-            self.name,
-            made.spec,
-            timeout=self._request.wait_timeout,
-        )
+        reference = self._cloned(made)
         try:
             outcome = self._complete(made, reference)
         except FleetError as error:
@@ -254,26 +245,37 @@ class VmCreation:
         outcome.warnings = list(made.warnings)
         return outcome
 
+    def _cloned(self, made: Blueprint) -> Any:
+        try:
+            return tasks.run(
+                self._session,
+                self._subject(made),
+                made.source.reference.CloneVM_Task,
+                made.folder.reference,
+                sent_name(self.name),
+                made.spec,
+                timeout=self._request.wait_timeout,
+            )
+        except tasks.TaskTimeout as error:
+            error.changed = True
+            error.hint = "The clone goes on there. Run the task again when it has ended: it finishes the VM."
+            raise
+
     def _complete(self, made: Blueprint, reference: Any) -> Outcome:
         """What the clone request could not carry, and the start. The plan is made again from what really came out."""
         seen = see(self._session, reference, self.name)
-        if vm_cloud_init.needs_macs(self._creation):
-            self._write_addresses(seen)
-            seen = see(self._session, reference, self.name)
-        decision = made.decision
-        wish = replace(decision.wish, state=PRESENT)
+        decision, options = made.decision, {}
+        if seen.machine.mark.stage != COMPLETE:
+            macs = [card.mac for card in seen.machine.cards]
+            options = vm_cloud_init.finishing(self.name, self._creation, macs)
+            options[OWNER] = self._request.claim.owner
+        wish = replace(decision.wish, state=PRESENT, options=options)
         rest = vm_plan.plan(seen.machine, wish, self._session.version)
         if rest.changed:
             self._change.apply(seen, replace(decision, plan=rest, wish=wish))
             seen = see(self._session, reference, self.name)
         ready = replace(rest, power=decision.plan.power)
         return self._change.finish(seen, replace(decision, plan=ready))
-
-    def _write_addresses(self, seen: Sighting) -> None:
-        info = vm_cloud_init.guest_info(self.name, self._creation, [card.mac for card in seen.machine.cards])
-        spec = self._session.vim.vm.ConfigSpec(extraConfig=vm_spec.options(self._session, info))
-        subject = Subject(f"tell VM {self.name} its addresses", vm=self.name)
-        tasks.run(self._session, subject, seen.reference.ReconfigVM_Task, spec, timeout=self._request.wait_timeout)
 
     def _cleaned_up(self, reference: Any, error: FleetError) -> FleetError:
         """A VM that is not what was asked for is worse than none."""
@@ -300,6 +302,7 @@ class VmCreation:
         more: dict[str, Any] = {
             "template": made.source.machine.name,
             "folder": made.folder.path,
+            "owner": self._request.claim.owner,
             "resource_pool": f"{made.pool.resource}/{made.pool.path}",
         }
         plain = ("datastore", "datastore_cluster", "storage_policy", "disk_gb", "linked_clone", "esxi_host")
@@ -317,6 +320,7 @@ class VmCreation:
             changed=True,
             name=self.name,
             folder=made.folder.path,
+            owner=self._request.claim.owner,
             power=plan.power.after,
             vgpus=named_vgpus(kept) + [(None, name) for name in plan.devices.add_vgpus],
             pci_devices=named_pci_devices(kept) + [(None, request) for request in plan.devices.add_pci],

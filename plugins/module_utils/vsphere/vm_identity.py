@@ -2,23 +2,21 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Which VM a task means: by path in one call, by name in one call over all folders, by moid, or by uuid in two."""
+"""Which VMs a task can mean: by path in one call, by name in one call over all folders, by moid, or by uuid in two."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
-from urllib.parse import unquote
 
 from ansible_collections.vgpu.fleet.plugins.module_utils.errors import FleetError, listing, nearest
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.faults import Subject, VsphereError, moid_of
+from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.names import path_parts, real_name, stored_name
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.session import Session
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm_path import path_of
-
-# The folder that holds all VMs of a datacenter, by the name it has in paths.
-VM_FOLDER = "vm"
+from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm_path import ancestor, path_of
+from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm_place import folder_path, is_datacenter
 
 
 class VmNotFound(FleetError):
@@ -44,6 +42,11 @@ class Identity:
     moid: str = ""
 
     @property
+    def certain(self) -> bool:
+        """Whether the VM is named beyond doubt."""
+        return bool(self.uuid or self.moid)
+
+    @property
     def said(self) -> str:
         if self.moid:
             return f"with moid {self.moid}"
@@ -54,35 +57,29 @@ class Identity:
     @property
     def folder_path(self) -> str:
         """The folder as an inventory path, if the task says enough for one."""
-        return absolute(self.folder, self.datacenter) if self.folder else ""
-
-
-def absolute(folder: str, datacenter: str) -> str:
-    """`/dc1/vm/team` from any of the ways to write it, or nothing where the datacenter is not said."""
-    parts = [part for part in folder.split("/") if part]
-    if folder.startswith("/"):
-        return "/" + "/".join(parts)
-    if len(parts) > 1 and parts[1] == VM_FOLDER and datacenter in ("", parts[0]):
-        return "/" + "/".join(parts)
-    if not datacenter:
-        return ""
-    return "/".join(["", datacenter, VM_FOLDER, *(parts[1:] if parts[:1] == [VM_FOLDER] else parts)])
+        return folder_path(self.folder, self.datacenter) if self.folder else ""
 
 
 @dataclass(frozen=True)
 class Entry:
-    """A VM or a folder in the inventory."""
+    """A VM, a VM folder or a datacenter in the inventory, with its path and that of its datacenter."""
 
     reference: Any
     path: str
+    datacenter: str = ""
 
     @property
     def name(self) -> str:
-        return unquote(self.path.rpartition("/")[2])
+        return real_name(self.path.rpartition("/")[2])
 
     @property
-    def datacenter(self) -> str:
-        return self.path.split("/")[1]
+    def folder(self) -> str:
+        return self.path.rpartition("/")[0]
+
+    def matches(self, *, datacenter: str = "", folder: str = "") -> bool:
+        if datacenter and not is_datacenter(datacenter, self.datacenter):
+            return False
+        return not folder or self.folder == folder_path(folder, self.datacenter)
 
 
 class Inventory:
@@ -92,21 +89,34 @@ class Inventory:
         self._session = session
 
     # Finding VMs
-    def find(self, identity: Identity) -> Any | None:
-        """The VM, or None if there is none."""
+    def candidates(self, identity: Identity) -> list[Any]:
+        """The VMs that a task can mean by id, or by name, datacenter and folder."""
         if identity.moid:
-            return self._by_moid(identity)
+            found = self._by_moid(identity)
+            return [found] if found else []
         if identity.uuid:
-            return self._by_uuid(identity)
+            found = self._by_uuid(identity)
+            return [found] if found else []
         path = identity.folder_path
-        if path:
-            return self._by_path(f"{path}/{_escaped(identity.name)}")
-        return self._by_name(identity)
+        found = self._by_path(f"{path}/{stored_name(identity.name)}") if path else None
+        if found is not None:
+            return [found]
+        # A datacenter that is named without the folders above it has another path than the one that was tried.
+        datacenter = self.datacenter(identity.datacenter).path if identity.datacenter else ""
+        return [
+            entry.reference
+            for entry in self.named(identity.name)
+            if entry.matches(datacenter=datacenter, folder=identity.folder)
+        ]
+
+    def named(self, name: str) -> list[Entry]:
+        """All VMs and templates of this name, in any folder of any datacenter."""
+        return [entry for entry in self.vms if entry.name == name]
 
     def not_found(self, identity: Identity) -> VmNotFound:
-        if identity.moid or identity.uuid:
+        if identity.certain:
             return VmNotFound(f"There is no VM {identity.said}.", hint="Look it up in the vSphere client.")
-        elsewhere = [entry.path for entry in self.vms if entry.name == identity.name]
+        elsewhere = [entry.path for entry in self.named(identity.name)]
         alike = nearest(identity.name, (entry.name for entry in self.vms), limit=2)
         if elsewhere:
             hint = f"Of that name there is: {listing(elsewhere)}."
@@ -115,6 +125,17 @@ class Inventory:
         else:
             hint = "To make a new one, give a template."
         return VmNotFound(f"There is no VM {identity.said}.", hint=hint)
+
+    def ambiguous(self, name: str, found: Iterable[Any], *, what: str = "VM") -> AmbiguousVm:
+        paths = {moid_of(entry.reference): entry.path for entry in self.vms}
+        ids = [moid_of(reference) for reference in found]
+        each = "; ".join(sorted(f"{paths.get(moid, '?')} ({moid})" for moid in ids))
+        return AmbiguousVm(
+            f"{len(ids)} {what}s are called {name}: {each}.",
+            hint="Say which one with folder and datacenter, or use its moid or uuid."
+            if what == "VM"
+            else "Say which one with its path.",
+        )
 
     def _by_moid(self, identity: Identity) -> Any | None:
         reference = self._session.vim.VirtualMachine(identity.moid, self._session.stub)
@@ -148,37 +169,15 @@ class Inventory:
         )
         return found if isinstance(found, self._session.vim.VirtualMachine) else None
 
-    def _by_name(self, identity: Identity) -> Any | None:
-        entry = self.named(identity.name, datacenter=identity.datacenter, folder=identity.folder)
-        return entry.reference if entry else None
-
-    def named(self, name: str, *, datacenter: str = "", folder: str = "", what: str = "VM") -> Entry | None:
-        """By bare name. Two VMs in different folders may share one."""
-        found = [
-            entry
-            for entry in self.vms
-            if entry.name == name
-            and datacenter in ("", entry.datacenter)
-            and (not folder or entry.path.rpartition("/")[0] == absolute(folder, entry.datacenter))
-        ]
-        if len(found) > 1:
-            candidates = "; ".join(f"{entry.path} ({moid_of(entry.reference)})" for entry in found)
-            raise AmbiguousVm(
-                f"{len(found)} {what}s are called {name}: {candidates}.",
-                hint="Say which one with folder and datacenter, or use its moid or uuid."
-                if what == "VM"
-                else "Say which one with its path.",
-            )
-        return found[0] if found else None
-
     def template(self, name: str, *, datacenter: str = "") -> Any:
         """By inventory path or by name, in the VM's own datacenter first."""
-        if "/" in name:
-            found = self._by_path(name)
-        else:
-            near = self.named(name, datacenter=datacenter, what="template")
-            entry = near or self.named(name, what="template")
-            found = entry.reference if entry else None
+        found = self._by_path("/" + "/".join(path_parts(name))) if "/" in name else None
+        if found is None:
+            known = self.named(real_name(name))
+            near = [entry for entry in known if entry.matches(datacenter=datacenter)] or known
+            if len(near) > 1:
+                raise self.ambiguous(name, [entry.reference for entry in near], what="template")
+            found = near[0].reference if near else None
         if found is None:
             alike = nearest(name.rpartition("/")[2], (entry.name for entry in self.vms), limit=3)
             raise VmNotFound(
@@ -186,33 +185,55 @@ class Inventory:
             )
         return found
 
-    # Folders
+    # Folders and datacenters
+    def datacenter(self, name: str) -> Entry:
+        """By name or inventory path. Several of one name can be in different folders."""
+        paths = [entry.path for entry in self.datacenters]
+        exact = [entry for entry in self.datacenters if entry.path == "/" + "/".join(path_parts(name))]
+        found = exact or [entry for entry in self.datacenters if is_datacenter(name, entry.path)]
+        if not found:
+            raise FolderNotFound(f"There is no datacenter {name}.", hint=f"There are: {listing(paths)}.")
+        if len(found) > 1:
+            raise FolderNotFound(
+                f"There are several datacenters {name}: {listing(entry.path for entry in found)}.",
+                hint="Give its inventory path.",
+            )
+        return found[0]
+
     def folder(self, identity: Identity) -> Entry:
         """Where a new VM is put."""
-        datacenters = sorted({entry.datacenter for entry in self.folders})
-        path = identity.folder_path
+        path = identity.folder_path if identity.folder.startswith("/") else ""
         if not path:
-            if identity.datacenter or len(datacenters) == 1:
-                path = absolute(identity.folder, identity.datacenter or datacenters[0])
+            if identity.datacenter or len(self.datacenters) == 1:
+                home = self.datacenter(identity.datacenter) if identity.datacenter else self.datacenters[0]
+                path = folder_path(identity.folder, home.path)
             else:
-                raise FolderNotFound(
-                    f"VM {identity.name} could be made in any of the datacenters {listing(datacenters)}.",
-                    hint="Give the option datacenter.",
-                )
+                path = identity.folder_path
+        if not path:
+            raise FolderNotFound(
+                f"VM {identity.name} could be made in any of the datacenters"
+                f" {listing(entry.path for entry in self.datacenters)}.",
+                hint="Give the option datacenter.",
+            )
         found = next((entry for entry in self.folders if entry.path == path), None)
         if found is None:
-            wanted = path.split("/")[1]
-            if wanted not in datacenters:
-                raise FolderNotFound(f"There is no datacenter {wanted}.", hint=f"There are: {listing(datacenters)}.")
+            if not any(path.startswith(f"{entry.path}/") for entry in self.datacenters):
+                there = listing(entry.path for entry in self.datacenters)
+                raise FolderNotFound(f"{path} is in no datacenter.", hint=f"There are the datacenters {there}.")
             alike = nearest(path, (entry.path for entry in self.folders), limit=3)
             raise FolderNotFound(
                 f"There is no VM folder {path}.", hint=f"Did you mean {' or '.join(alike)}?" if alike else ""
             )
+        if identity.datacenter and not is_datacenter(identity.datacenter, found.datacenter):
+            raise FolderNotFound(
+                f"Folder {found.path} is not in datacenter {identity.datacenter}.",
+                hint="Correct one of the options folder and datacenter.",
+            )
         return found
 
     @cached_property
-    def _tree(self) -> tuple[tuple[Entry, ...], tuple[Entry, ...]]:
-        """VMs and folders, sorted by path."""
+    def _tree(self) -> tuple[tuple[Entry, ...], ...]:
+        """VMs, VM folders and datacenters, sorted by path."""
         session = self._session
         vim, query = session.vim, session.vmodl.query.PropertyCollector
         down = [
@@ -243,15 +264,19 @@ class Inventory:
         )
         found = session.collect(Subject("list VMs and folders"), wanted)
         known = {moid_of(entity): values for entity, values in found}
-        vms, folders = [], []
+        homes = {moid_of(entity) for entity, _values in found if isinstance(entity, vim.Datacenter)}
+        vms, folders, datacenters = [], [], []
         for entity, _values in found:
+            moid = moid_of(entity)
+            home = ancestor(moid, known, homes)
+            entry = Entry(entity, path_of(moid, known), path_of(home, known) if home else "")
             if isinstance(entity, vim.VirtualMachine):
-                vms.append(Entry(entity, path_of(moid_of(entity), known)))
-            elif isinstance(entity, vim.Folder):
-                path = path_of(moid_of(entity), known)
-                if path.count("/") > 1:
-                    folders.append(Entry(entity, path))
-        return tuple(sorted(vms, key=lambda entry: entry.path)), tuple(folders)
+                vms.append(entry)
+            elif isinstance(entity, vim.Datacenter):
+                datacenters.append(entry)
+            elif isinstance(entity, vim.Folder) and home:
+                folders.append(entry)
+        return tuple(tuple(sorted(each, key=lambda entry: entry.path)) for each in (vms, folders, datacenters))
 
     @property
     def vms(self) -> Sequence[Entry]:
@@ -259,9 +284,9 @@ class Inventory:
 
     @property
     def folders(self) -> Sequence[Entry]:
+        """Folders for VMs, which are inside a datacenter."""
         return self._tree[1]
 
-
-def _escaped(name: str) -> str:
-    """Names hold slashes as vCenter stores them."""
-    return name.replace("/", "%2f")
+    @property
+    def datacenters(self) -> Sequence[Entry]:
+        return self._tree[2]

@@ -14,9 +14,7 @@ from ansible_collections.vgpu.fleet.plugins.module_utils.errors import FleetErro
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.faults import Subject, moid_of
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.inventory import HostFacts
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.session import Properties, Session
-
-# The pool that every cluster has and that nobody names.
-ROOT_POOL = "Resources"
+from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm_place import ROOT_POOL
 
 
 class LocationNotFound(FleetError):

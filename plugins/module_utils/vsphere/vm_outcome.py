@@ -25,6 +25,7 @@ class Outcome:
     moid: str | None = None
     uuid: str | None = None
     folder: str | None = None
+    owner: str | None = None
     power: str = OFF
     host: str | None = None
     gpus: tuple[str, ...] = ()
@@ -44,6 +45,7 @@ class Outcome:
                 "moid": self.moid,
                 "uuid": self.uuid,
                 "folder": self.folder,
+                "owner": self.owner,
                 "running": self.power == ON,
                 "power": self.power,
                 "node": self.host,

@@ -6,26 +6,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from typing import Any
 
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.faults import moid_of
+from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.names import stored_name
 
 Known = Mapping[str, Mapping[str, Any]]
 
 
 def path_of(moid: str, known: Known) -> str:
     """Such as `/dc1/vm/team/web`. `known` holds name and parent of everything above, by id."""
-    return "/" + "/".join(reversed(list(_upward(moid, known))))
+    names = [stored_name(str(known[one]["name"])) for one in _upward(moid, known)]
+    return "/" + "/".join(reversed(names))
+
+
+def ancestor(moid: str, known: Known, among: Container[str]) -> str:
+    """The id of the object itself or the next one above it that is among these; nothing if there is none."""
+    return next((one for one in _upward(moid, known) if one in among), "")
 
 
 def _upward(moid: str, known: Known) -> Iterator[str]:
-    values = known.get(moid)
-    while values is not None:
+    while moid in known:
+        values = known[moid]
         # A VM in a vApp has no folder of its own, but its vApp has.
         parent = values.get("parentFolder") or values.get("parent") or values.get("parentVApp")
         if parent is None:
             # The root folder, which is no part of paths, or one above what the user may see.
             return
-        yield str(values["name"])
-        values = known.get(moid_of(parent))
+        yield moid
+        moid = moid_of(parent)

@@ -13,6 +13,7 @@ from typing import Any
 
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere import vm_devices, vm_prepare
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm_devices import DeviceDiff, PciRequest
+from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm_mark import OWNER, STAGE
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm_power import (
     ABSENT,
     NEVER,
@@ -38,6 +39,8 @@ class Wish:
     cpus: int | None = None
     memory_mb: int | None = None
     annotation: str | None = None
+    # Options to write: the mark, and for a VM that was not finished what its guest finds. Values can be secret.
+    options: Mapping[str, str] = field(default_factory=dict, hash=False, repr=False)
 
 
 @dataclass(frozen=True)
@@ -53,6 +56,7 @@ class VmPlan:
     # What the devices need and the VM lacks, where the task does not want it prepared.
     lacking: tuple[str, ...] = ()
     creates: bool = False
+    options: Mapping[str, str] = field(default_factory=dict, hash=False, repr=False)
 
     @property
     def deletes(self) -> bool:
@@ -61,7 +65,7 @@ class VmPlan:
     @property
     def reconfigures(self) -> bool:
         prepared = self.preparation.lock_memory or self.preparation.extra_config
-        return bool(self.devices.changed or self.hardware or prepared)
+        return bool(self.devices.changed or self.hardware or prepared or self.options)
 
     @property
     def upgrades(self) -> bool:
@@ -84,8 +88,15 @@ class VmPlan:
             return {"before": {}, "after": after}
         return {"before": self._before(), "after": self._after()}
 
+    @property
+    def _marks(self) -> dict[str, str]:
+        """What of the options may be shown."""
+        shown = {"owner": OWNER, "stage": STAGE}
+        return {name: self.options[key] for name, key in shown.items() if key in self.options}
+
     def _before(self) -> dict[str, Any]:
         machine, before = self.machine, dict(self.preparation.before)
+        before |= {name: getattr(machine.mark, name) or None for name in self._marks}
         before |= {name: getattr(machine, name) for name in self.hardware}
         if self.devices.changed:
             before |= _devices(machine)
@@ -94,7 +105,7 @@ class VmPlan:
         return before
 
     def _after(self) -> dict[str, Any]:
-        after = {**self.preparation.after, **self.hardware}
+        after = {**self.preparation.after, **self.hardware, **self._marks}
         if self.devices.changed:
             after["vgpus"] = dict(sorted(self.devices.vgpu_counts.items()))
             after["pci_devices"] = [str(request) for request in self.devices.pci]
@@ -116,7 +127,10 @@ def plan(machine: Machine, wish: Wish, api_version: tuple[int, ...], *, creates:
     if not wish.prepare:
         preparation, lacking = Preparation(), tuple(preparation.words)
     hardware = _hardware(machine, wish)
-    made = VmPlan(machine, wish.state, devices, preparation, hardware, lacking=lacking, creates=creates)
+    options = {key: value for key, value in wish.options.items() if machine.extra_config.get(key) != value}
+    made = VmPlan(
+        machine, wish.state, devices, preparation, hardware, lacking=lacking, creates=creates, options=options
+    )
     if creates:
         start = wish.state == POWERED_ON
         return replace(made, power=PowerPlan(start=start, after=ON if start else OFF))

@@ -11,6 +11,8 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
+from ansible_collections.vgpu.fleet.plugins.module_utils.errors import listing
+from ansible_collections.vgpu.fleet.plugins.module_utils.planning.demand import NothingSelected
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere import inventory
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.faults import Subject, moid_of
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.inventory import HostFacts
@@ -18,6 +20,15 @@ from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.session import 
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.snapshot import Snapshot
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm_reading import pci_devices
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm_state import PciId
+
+
+def only_host(hosts: Sequence[HostFacts], name: str) -> list[HostFacts]:
+    """The host of this name, where an option means one host and takes no pattern."""
+    found = [host for host in hosts if host.name == name]
+    if not found:
+        there = [host.name for host in hosts]
+        raise NothingSelected(f"There is no host {name!r}.", hint=f"There are: {listing(there, limit=20)}.")
+    return found
 
 
 class Reach:

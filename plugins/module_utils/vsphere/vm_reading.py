@@ -6,14 +6,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ansible_collections.vgpu.fleet.plugins.module_utils.errors import FleetError
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.faults import Subject, moid_of
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.session import Properties, Session
+from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm_mark import mark_of
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm_path import path_of
+from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm_place import ROOT_POOL, Location
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm_state import (
     OFF,
     ON,
@@ -51,6 +53,9 @@ KIB_PER_GIB = 1 << 20
 GROUPS_SINCE = "8.0.0.1"
 
 
+Found = Sequence[tuple[Any, Properties]]
+
+
 class VmUnavailable(FleetError):
     code = "vm_unavailable"
 
@@ -63,15 +68,19 @@ class Sighting:
     machine: Machine
     properties: Properties
     datacenter: Any = None
-    path: str = ""
+    location: Location = field(default_factory=lambda: Location(""))
+
+    @property
+    def path(self) -> str:
+        return self.location.path
 
     @property
     def folder(self) -> str:
-        return self.path.rpartition("/")[0]
+        return self.location.folder
 
 
-def see(session: Session, reference: Any, name: str) -> Sighting:
-    """Read a VM and the folders above it, in one call."""
+def see(session: Session, reference: Any, name: str, *, compute: bool = False) -> Sighting:
+    """Read a VM and the folders above it, in one call; and its resource pool and cluster, if they are asked for."""
     vim, query = session.vim, session.vmodl.query.PropertyCollector
 
     def way(name: str, kind: Any, path: str) -> Any:
@@ -82,13 +91,23 @@ def see(session: Session, reference: Any, name: str) -> Sighting:
     ways = {"up": (vim.ManagedEntity, "parent"), "vapp": (vim.VirtualMachine, "parentVApp")}
     ways["folder"] = (vim.VirtualApp, "parentFolder")
     named = ["name", "parent"]
+    started = [way(one, *where) for one, where in ways.items()]
+    around = []
+    if compute:
+        # Not one of the ways that are followed from everywhere: compute resources have a property of that name as well.
+        started.append(way("pool", vim.VirtualMachine, "resourcePool"))
+        around = [
+            query.PropertySpec(type=vim.ResourcePool, pathSet=named),
+            query.PropertySpec(type=vim.ComputeResource, pathSet=named),
+        ]
     wanted = query.FilterSpec(
-        objectSet=[query.ObjectSpec(obj=reference, selectSet=[way(one, *where) for one, where in ways.items()])],
+        objectSet=[query.ObjectSpec(obj=reference, selectSet=started)],
         propSet=[
             query.PropertySpec(type=vim.VirtualMachine, pathSet=[*PATHS, "parent", "parentVApp"]),
             query.PropertySpec(type=vim.VirtualApp, pathSet=[*named, "parentFolder"]),
             query.PropertySpec(type=vim.Folder, pathSet=named),
             query.PropertySpec(type=vim.Datacenter, pathSet=named),
+            *around,
         ],
     )
     found = session.collect(Subject(f"read VM {name}", vm=name), wanted)
@@ -100,14 +119,39 @@ def see(session: Session, reference: Any, name: str) -> Sighting:
             hint="Its host or its files are out of reach; bring them back first.",
         )
     datacenter = next((entity for entity, _values in found if isinstance(entity, vim.Datacenter)), None)
-    path = path_of(moid_of(reference), {moid_of(entity): values for entity, values in found})
-    return Sighting(reference, machine_of(session, reference, properties), properties, datacenter, path)
+    machine = machine_of(session, reference, properties)
+    location = Location(
+        path=path_of(machine.moid, known := {moid_of(entity): values for entity, values in found}),
+        datacenter=path_of(moid_of(datacenter), known) if datacenter is not None else "",
+        running=machine.running,
+    )
+    if compute:
+        location = _with_compute(location, moid_of(properties.get("resourcePool")), found, session)
+    return Sighting(reference, machine, properties, datacenter, location)
+
+
+def _with_compute(location: Location, pool: str, found: Found, session: Session) -> Location:
+    vim, known = session.vim, {moid_of(entity): values for entity, values in found}
+    pools = {moid_of(entity) for entity, _values in found if isinstance(entity, vim.ResourcePool)}
+    resources = {moid_of(entity) for entity, _values in found if isinstance(entity, vim.ComputeResource)}
+    names, at = [], pool
+    while at in pools:
+        names.append(str(known[at]["name"]))
+        at = moid_of(known[at].get("parent"))
+    cluster = at if at in resources else ""
+    return replace(
+        location,
+        cluster=str(known[cluster]["name"]) if cluster else "",
+        # The topmost pool is the cluster's own, which is no part of paths.
+        pool="/".join(reversed(names[:-1])) or ROOT_POOL,
+    )
 
 
 def machine_of(session: Session, reference: Any, properties: Mapping[str, Any]) -> Machine:
     hardware = properties["config.hardware"]
     version = str(properties.get("config.version") or "")
     host = properties.get("runtime.host")
+    extra_config = {option.key: str(option.value) for option in properties.get("config.extraConfig") or []}
     return Machine(
         moid=moid_of(reference),
         name=str(properties["name"]),
@@ -127,7 +171,8 @@ def machine_of(session: Session, reference: Any, properties: Mapping[str, Any]) 
         memory_hot_add=bool(properties.get("config.memoryHotAddEnabled")),
         tools_running=properties.get("guest.toolsRunningStatus") == "guestToolsRunning",
         change_version=str(properties.get("config.changeVersion") or ""),
-        extra_config={option.key: str(option.value) for option in properties.get("config.extraConfig") or []},
+        extra_config=extra_config,
+        mark=mark_of(extra_config),
         devices=tuple(pci_devices(session, hardware.device)),
         disks=tuple(_disks(session, hardware.device)),
         cards=tuple(_cards(session, hardware.device)),

@@ -10,8 +10,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.names import real_name
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm_devices import PciRequest
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm_identity import Identity
+from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm_mark import Claim
+from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm_place import Place
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm_plan import Wish
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm_rules import (
     InvalidRequest,
@@ -64,6 +67,8 @@ class Request:
     vgpus: Sequence[Mapping[str, Any]] | None
     pci_devices: Sequence[PciRequest] | None
     creation: Creation
+    place: Place = field(default_factory=Place)
+    claim: Claim = field(default_factory=Claim)
     settings: Mapping[str, Any] = field(default_factory=dict)
     placement: str = AUTO
     power_off_timeout: int = 300
@@ -89,12 +94,22 @@ def request_of(params: Mapping[str, Any]) -> Request:
     for option in ("cpus", "memory_mb", "disk_gb"):
         if params[option] is not None and params[option] < 1:
             raise InvalidRequest(f"{option} is {params[option]}.", hint="Use 1 or more, or leave it out.")
+    if not (params["owner"] or "").strip():
+        raise InvalidRequest("owner is empty.", hint="Give a name for whoever the VM belongs to, or leave it out.")
+    creation = _creation(params)
+    identity = Identity(
+        name=real_name(params["name"] or ""),
+        **{name: params[name] or "" for name in ("folder", "datacenter", "uuid", "moid")},
+    )
+    place = Place(identity.datacenter, identity.folder, creation.cluster, creation.resource_pool, creation.esxi_host)
     return Request(
-        identity=Identity(**{name: params[name] or "" for name in ("name", "folder", "datacenter", "uuid", "moid")}),
+        identity=identity,
         state=params["state"],
         vgpus=params["vgpus"],
         pci_devices=wanted_pci_devices(params["pci_devices"]),
-        creation=_creation(params),
+        creation=creation,
+        place=place,
+        claim=Claim(params["owner"].strip(), params["adopt"], certain=identity.certain, placed=place.given),
         settings={name: params[name] for name in settings},
         placement=params["placement"],
         power_off_timeout=params["power_off_timeout"],
@@ -104,11 +119,12 @@ def request_of(params: Mapping[str, Any]) -> Request:
 
 
 def _creation(params: Mapping[str, Any]) -> Creation:
-    plain = ("template", "cluster", "resource_pool", "esxi_host", "datastore", "datastore_cluster", "storage_policy")
+    named = ("cluster", "resource_pool", "esxi_host", "datastore", "datastore_cluster")
     cloud_init = params["cloud_init"] or {}
     networks = params["networks"]
     return Creation(
-        **{name: params[name] or "" for name in plain},
+        **{name: params[name] or "" for name in ("template", "storage_policy")},
+        **{name: real_name(params[name] or "") for name in named},
         linked_clone=params["linked_clone"],
         disk_gb=params["disk_gb"],
         networks=None if networks is None else tuple(map(_network, networks)),
@@ -120,7 +136,7 @@ def _creation(params: Mapping[str, Any]) -> Creation:
 
 def _network(option: Mapping[str, Any]) -> Network:
     return Network(
-        name=option["name"],
+        name=real_name(option["name"]),
         mac=(option["mac"] or "").lower(),
         ip=tuple(option["ip"] or ()),
         gateway=option["gateway"] or "",

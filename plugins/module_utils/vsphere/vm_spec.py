@@ -40,8 +40,9 @@ def settings(session: Session, spec: Any, plan: VmPlan) -> None:
         spec.annotation = hardware["annotation"]
     if plan.preparation.lock_memory:
         spec.memoryReservationLockedToMax = True
-    if plan.preparation.extra_config:
-        spec.extraConfig = [*(spec.extraConfig or []), *options(session, plan.preparation.extra_config)]
+    written = {**plan.preparation.extra_config, **plan.options}
+    if written:
+        spec.extraConfig = options(session, written)
 
 
 def options(session: Session, values: Any) -> list[Any]:

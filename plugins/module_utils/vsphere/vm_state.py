@@ -10,6 +10,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm_mark import Mark
+
 ON = "on"
 OFF = "off"
 SUSPENDED = "suspended"
@@ -73,6 +75,7 @@ class Machine:
     tools_running: bool = False
     change_version: str = ""
     extra_config: Mapping[str, str] = field(default_factory=dict, hash=False)
+    mark: Mark = field(default_factory=Mark)
     devices: tuple[PciDevice, ...] = ()
     disks: tuple[Disk, ...] = ()
     cards: tuple[NetworkCard, ...] = ()

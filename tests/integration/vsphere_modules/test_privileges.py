@@ -73,8 +73,9 @@ def test_each_privilege_is_needed_and_named_when_it_is_missing(vcenter, playbook
     from_vm = {**EVERYTHING, "name": "copy", "template": "origin", "state": "present"}
     cases = dict.fromkeys(sorted(VM_PRIVILEGES), (VM, EVERYTHING))
     cases["VirtualMachine.Provisioning.Clone"] = (VM, from_vm)
-    cases["VirtualMachine.Inventory.Delete"] = (VM, {"name": "app-1", "state": "absent"})
-    cases["VirtualMachine.Interact.PowerOff"] = (VM, {"name": "app-2", "state": "powered_off", "power_cycle": "hard"})
+    cases["VirtualMachine.Inventory.Delete"] = (VM, {"name": "app-1", "state": "absent", "adopt": True})
+    stopped = {"name": "app-2", "cluster": "gpu", "state": "powered_off", "power_cycle": "hard"}
+    cases["VirtualMachine.Interact.PowerOff"] = (VM, stopped)
     # Settings before the restart, which comes after them.
     shared = (HOST, {"cluster": "gpu", "graphics_type": "shared"})
     cases |= dict.fromkeys(sorted(HOST_PRIVILEGES, reverse=True), shared)

@@ -13,7 +13,9 @@ FOUR, EIGHT, WHOLE = "nvidia_a40-4q", "nvidia_a40-8q", "nvidia_a40-48q"
 
 
 def want(*profiles, **options):
-    return {"name": "app-1", "vgpus": [{"profile": profile} for profile in profiles], **options}
+    """The VM with its place, without which a VM that carries no mark is not stopped."""
+    vgpus = [{"profile": profile} for profile in profiles]
+    return {"name": "app-1", "cluster": "gpu", "vgpus": vgpus, **options}
 
 
 def devices(vcenter, name="app-1"):
@@ -416,7 +418,7 @@ def test_a_running_vm_is_stopped_changed_and_started_again(start, section, playb
 def test_a_guest_that_does_not_shut_down_is_only_powered_off_if_asked_for(start, section, playbooks):
     section["vms"] = [running("bare", tools="none"), running("stubborn", ignores_shutdown=True)]
     vcenter = start(section)
-    asked = {"vgpus": [{"profile": FOUR}], "power_cycle": "soft", "power_off_timeout": 1}
+    asked = {"cluster": "gpu", "vgpus": [{"profile": FOUR}], "power_cycle": "soft", "power_off_timeout": 1}
     results = playbooks(vcenter).tasks(
         (MODULE, {"name": "bare", **asked}),
         (MODULE, {"name": "stubborn", **asked}),
@@ -469,7 +471,7 @@ def test_a_change_that_fails_brings_the_vm_back_as_it_was(start, section, playbo
 
 # Deleting
 def test_a_running_vm_is_only_deleted_with_leave_to_stop_it(start, section, playbooks):
-    section["vms"] = [running("app-1", FOUR)]
+    section["vms"] = [running("app-1", FOUR, extra_config={"vgpu.fleet.owner": "vgpu.fleet"})]
     vcenter = start(section)
     run = playbooks(vcenter)
     predicted = run.task(MODULE, check=True, name="app-1", state="absent", power_cycle="hard")
@@ -580,8 +582,9 @@ def test_what_is_returned_is_what_the_documentation_says(vcenter, playbooks):
 def test_the_examples_of_the_documentation_run(vcenter, playbooks):
     results = playbooks(vcenter).run(examples(MODULE))
     assert not any(result.failed for result in results), [result.message for result in results]
-    first, larger, said, worker, none, gone = results
+    first, larger, said, worker, none, gone, adopted = results
     assert [first.changed, larger.changed, worker.changed, none.changed, gone.changed] == [True] * 5
+    assert adopted["diff"] == {"before": {"owner": None}, "after": {"owner": "vgpu.fleet"}}
     assert larger["restarted"]
     assert "trainer runs on esx" in said.message
     assert not {vm.name for vm in vcenter.all(vim.VirtualMachine)} & {"trainer", "worker-1"}

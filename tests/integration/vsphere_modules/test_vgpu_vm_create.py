@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import time
 
 import pytest
 from pyVmomi import vim
@@ -140,6 +141,56 @@ def test_a_failure_leaves_no_half_made_vm_unless_it_is_to_be_kept(vcenter, playb
     assert profiles(vcenter) == [FOUR]
 
 
+# A run that was cut off
+ADDRESSED = {
+    "cloud_init": {"user_data": "#cloud-config\npassword: once"},
+    "networks": [{"name": "VM Network", "ip": ["192.0.2.10/24"]}],
+}
+
+
+def test_a8_the_next_run_finishes_a_vm_whose_creation_was_cut_off(vcenter, playbooks):
+    asked = new(FOUR, state="powered_on", keep_failed=True, **ADDRESSED)
+    vcenter.order_fault("ReconfigVM_Task", "NoPermission", form="task", count=1)
+    run = playbooks(vcenter)
+    kept, not_started, finished, again = run.tasks(
+        (MODULE, asked),
+        # It does not say what the VM is made of, so it cannot finish it.
+        (MODULE, {"name": "trainer", "state": "powered_on"}),
+        (MODULE, asked),
+        (MODULE, asked),
+    )
+    assert kept.code == "forbidden", kept.message
+    assert not_started.code == "vm_unfinished"
+    assert "/dc1/vm/trainer" in not_started.message
+    assert finished.changed, finished.message
+    assert finished["diff"]["before"]["stage"] == "cloned"
+    assert finished["diff"]["after"]["stage"] == "complete"
+    assert "once" not in str(finished["diff"])
+    assert finished["vm"]["running"]
+    found = guest_info(vcenter)
+    assert found["userdata"] == ADDRESSED["cloud_init"]["user_data"]
+    assert "192.0.2.10/24" in found["metadata"]
+    assert not again.changed
+
+
+def test_a8_a_clone_that_outlives_wait_timeout_is_finished_by_the_next_run(vcenter, playbooks):
+    asked = new(FOUR, state="powered_on", **ADDRESSED)
+    vcenter.control("PUT", "/tasks", {"running_ms": 2500, "methods": ["CloneVM_Task"]})
+    run = playbooks(vcenter)
+    late = run.task(MODULE, **asked, wait_timeout=1)
+    assert late.code == "timeout"
+    assert late.changed
+    assert "finishes the VM" in late["error"]["hint"]
+    deadline = time.monotonic() + 30
+    while "trainer" not in names(vcenter) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert guest_info(vcenter) == {}
+    finished = run.task(MODULE, **asked)
+    assert finished["vm"]["running"], finished.message
+    assert not finished["created"]
+    assert set(guest_info(vcenter)) == {"userdata", "metadata"}
+
+
 def test_a_refused_clone_is_told_and_leaves_nothing(vcenter, playbooks):
     before = names(vcenter)
     vcenter.order_fault("CloneVM_Task", "NoPermission", fields={"privilegeId": "Datastore.AllocateSpace"})
@@ -224,6 +275,8 @@ NOT_THERE = [
     ({"storage_policy": "gold"}, "location_not_found", ["gold"]),
     ({"networks": [{"name": "VM network"}]}, "location_not_found", ["VM network", "VM Network"]),
     ({"esxi_host": "esx4"}, "nothing_selected", ["esx4"]),
+    # A14: it means one host and takes no pattern.
+    ({"esxi_host": "esx*"}, "nothing_selected", ["esx*", "esx1"]),
     ({"disk_gb": 10}, "invalid_request", ["10", "20"]),
 ]
 

@@ -19,7 +19,7 @@ def filled(section, *hosts):
 
 
 def start_with(profile=FOUR, name="app-1", **options):
-    return {"name": name, "vgpus": [{"profile": profile}], "state": "powered_on", **options}
+    return {"name": name, "cluster": "gpu", "vgpus": [{"profile": profile}], "state": "powered_on", **options}
 
 
 @pytest.fixture
@@ -85,12 +85,12 @@ def test_the_vms_own_vgpus_are_room_when_it_is_restarted(start, section, playboo
     assert result["restarted"]
 
 
-def test_a_running_vm_is_never_moved(start, section, playbooks):
+def test_a1_a_running_vm_is_never_moved_and_one_on_another_host_is_not_the_one_that_is_meant(start, section, playbooks):
     section["vms"][0] |= {"vgpus": [FOUR], "memory_locked": True, "power": "on"}
     vcenter = start(section)
     result = playbooks(vcenter).task(MODULE, **start_with(esxi_host="esx2"))
-    assert not result.changed, result.message
-    assert result["vm"]["node"] == "esx1"
+    assert result.code == "vm_elsewhere"
+    assert "/dc1/vm/app-1: it runs on host esx1, not on esx2" in result.message
     assert vcenter.writes == 0
 
 

@@ -10,7 +10,7 @@ import base64
 import json
 
 import pytest
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm_cloud_init import guest_info, needs_macs
+from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm_cloud_init import finishing, guest_info, needs_macs
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm_request import Creation, Network
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm_rules import InvalidRequest
 
@@ -55,3 +55,9 @@ def test_macs_are_waited_for_only_if_they_are_needed():
     assert not needs_macs(Creation(networks=(Network("a"),)))
     assert not needs_macs(Creation(networks=(Network("a", mac=MAC, dhcp4=True),)))
     assert needs_macs(Creation(networks=(Network("a", dhcp4=True),)))
+
+
+def test_a8_the_last_step_of_a_creation_carries_everything_and_says_so():
+    creation = Creation(user_data="#cloud-config", networks=(Network("a", ip=("192.0.2.10/24",)),))
+    assert finishing("web", creation, [MAC]) == {**guest_info("web", creation, [MAC]), "vgpu.fleet.stage": "complete"}
+    assert finishing("web", Creation(), [MAC]) == {"vgpu.fleet.stage": "complete"}

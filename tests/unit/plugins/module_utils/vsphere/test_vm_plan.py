@@ -10,6 +10,7 @@ from dataclasses import replace
 
 import pytest
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere import vm_plan
+from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm_mark import OWNER, STAGE, Mark
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm_plan import Wish
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm_power import PowerCycleRequired
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm_prepare import NeedsEfi
@@ -118,3 +119,19 @@ def test_deleting_shows_what_is_lost():
     assert found.changed
     assert found.diff()["before"]["vgpus"] == {FOUR: 1}
     assert found.diff()["after"] == {}
+
+
+def test_a8_ending_a_creation_is_one_change_that_shows_the_stage_and_no_secret():
+    cut_off = replace(PLAIN, extra_config={OWNER: "team-a", STAGE: "cloned"}, mark=Mark("team-a", "cloned"))
+    found = plan(cut_off, options={STAGE: "complete", OWNER: "team-a", "guestinfo.userdata": "c2VjcmV0"}, cpus=4)
+    assert found.reconfigures
+    assert found.options == {STAGE: "complete", "guestinfo.userdata": "c2VjcmV0"}
+    assert found.diff() == {"before": {"cpus": 2, "stage": "cloned"}, "after": {"cpus": 4, "stage": "complete"}}
+    assert "c2VjcmV0" not in repr(found)
+
+
+def test_a1_adopting_a_running_vm_does_not_stop_it():
+    found = plan(replace(EQUIPPED, power="on"), options={OWNER: "team-a"})
+    assert found.changed
+    assert not found.power.changed
+    assert found.diff() == {"before": {"owner": None}, "after": {"owner": "team-a"}}
