@@ -29,15 +29,15 @@ options:
     elements: dict
     default: []
   nodes:
-    description: Names of nodes, or shell patterns, for entries that select nothing themselves.
+    description: >-
+      Names of nodes, or shell patterns, for entries that select nothing themselves. Without O(nodes) and O(gpus) such
+      entries mean the whole fleet.
     type: list
     elements: str
-    default: []
   gpus:
     description: Names of GPUs, or shell patterns, for entries that select nothing themselves.
     type: list
     elements: str
-    default: []
   all_sriov:
     description: Whether SR-IOV was declared for all GPUs of O(nodes) and O(gpus), whatever the layout needs.
     type: bool
@@ -88,8 +88,8 @@ def harvester_take_back(
     found: Mapping[str, Any],
     layout: Sequence[Mapping[str, Any]] = (),
     mig: Sequence[Mapping[str, Any]] = (),
-    nodes: Sequence[str] = (),
-    gpus: Sequence[str] = (),
+    nodes: Sequence[str] | None = None,
+    gpus: Sequence[str] | None = None,
     all_sriov: bool = False,
     everything: bool = False,
     gone_vms: Sequence[str] = (),

@@ -263,9 +263,7 @@ class Fleet:
     @cached_property
     def ordered_claims(self) -> tuple[Claim, ...]:
         return tuple(
-            sorted(
-                self.claims, key=lambda claim: (claim.holder.path, claim.profile, claim.node or "", claim.pending)
-            )
+            sorted(self.claims, key=lambda claim: (claim.holder.path, claim.profile, claim.node or "", claim.pending))
         )
 
     @cached_property

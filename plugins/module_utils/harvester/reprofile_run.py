@@ -68,7 +68,10 @@ from ansible_collections.vgpu.fleet.plugins.module_utils.planning.demand import 
     PER_GPU,
     Demand,
     InvalidDemand,
+    Patterns,
     Selections,
+    patterns,
+    refuse_empty,
 )
 
 HALTED = "Halted"
@@ -109,8 +112,8 @@ class Request:
     """What a task asks for."""
 
     layout: tuple[tuple[str, int], ...]
-    gpus: tuple[str, ...] = ()
-    nodes: tuple[str, ...] = ()
+    gpus: Patterns = None
+    nodes: Patterns = None
     vms: tuple[Mapping[str, Any], ...] = ()
     vm_labels: Mapping[str, str] = field(default_factory=dict)
     serial: int = 1
@@ -129,13 +132,11 @@ class Request:
     @classmethod
     def of(cls, params: Mapping[str, Any]) -> Request:
         """What a task's options ask for. An empty selection selects nothing."""
-        for name in ("gpus", "nodes"):
-            if params[name] is not None and not params[name]:
-                raise InvalidDemand(f"The list {name} is empty.", hint="Name at least one, or leave it out.")
+        refuse_empty(gpus=params["gpus"], nodes=params["nodes"])
         return cls(
             layout=tuple((entry["profile"], entry["count"]) for entry in params["layout"]),
-            gpus=tuple(params["gpus"] or ()),
-            nodes=tuple(params["nodes"] or ()),
+            gpus=patterns(params["gpus"]),
+            nodes=patterns(params["nodes"]),
             vms=tuple(params["vms"] or ()),
             vm_labels={name: str(value) for name, value in (params["vm_labels"] or {}).items()},
             serial=params["serial"],
@@ -153,8 +154,8 @@ class Request:
         return journal.digest(
             {
                 "layout": layout,
-                "gpus": sorted(self.gpus),
-                "nodes": sorted(self.nodes),
+                "gpus": sorted(self.gpus or ()),
+                "nodes": sorted(self.nodes or ()),
                 "vms": vms,
                 "vm_labels": dict(self.vm_labels),
             }
@@ -618,7 +619,7 @@ class Reprofile:
         off = [gpu.name for gpu in batch.gpus if not gpu.sriov]
         if off:
             cluster = self._read()
-            plan = plan_sriov(cluster.safe_fleet, nodes=(), gpus=off, enabled=False)
+            plan = plan_sriov(cluster.safe_fleet, nodes=None, gpus=off, enabled=False)
             cluster.apply(
                 plan.steps,
                 plan.goals(cluster.functions),

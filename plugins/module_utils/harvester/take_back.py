@@ -19,8 +19,10 @@ from ansible_collections.vgpu.fleet.plugins.module_utils.planning.demand import 
     PER_NODE,
     Demand,
     InvalidDemand,
+    Patterns,
     Selections,
     could_be,
+    patterns,
 )
 from ansible_collections.vgpu.fleet.plugins.module_utils.profile import Profile, parse, parse_or_none
 
@@ -30,9 +32,9 @@ class Declaration:
     """What the role harvester_gpu_node was told to make. `mig` and `all_sriov` select GPUs without any profile."""
 
     layout: tuple[Demand, ...] = ()
-    mig: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...] = ()
-    nodes: tuple[str, ...] = ()
-    gpus: tuple[str, ...] = ()
+    mig: tuple[tuple[Patterns, Patterns], ...] = ()
+    nodes: Patterns = None
+    gpus: Patterns = None
     all_sriov: bool = False
     everything: bool = False
 
@@ -41,16 +43,15 @@ class Declaration:
         cls,
         layout: Sequence[Mapping[str, Any]] = (),
         mig: Sequence[Mapping[str, Any]] = (),
-        nodes: Sequence[str] = (),
-        gpus: Sequence[str] = (),
+        nodes: Sequence[str] | None = None,
+        gpus: Sequence[str] | None = None,
         *,
         all_sriov: bool = False,
         everything: bool = False,
     ) -> Declaration:
-        def selection(entry: Mapping[str, Any]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-            if entry.get("nodes") or entry.get("gpus"):
-                return tuple(entry.get("nodes") or ()), tuple(entry.get("gpus") or ())
-            return tuple(nodes), tuple(gpus)
+        def selection(entry: Mapping[str, Any]) -> tuple[Patterns, Patterns]:
+            own = patterns(entry.get("nodes")), patterns(entry.get("gpus"))
+            return (patterns(nodes), patterns(gpus)) if own == (None, None) else own
 
         for entry in layout:
             missing = [name for name in ("profile", "count") if entry.get(name) is None]
@@ -62,8 +63,8 @@ class Declaration:
                 for entry in layout
             ),
             mig=tuple(map(selection, mig)),
-            nodes=tuple(nodes),
-            gpus=tuple(gpus),
+            nodes=patterns(nodes),
+            gpus=patterns(gpus),
             all_sriov=all_sriov,
             everything=everything,
         )

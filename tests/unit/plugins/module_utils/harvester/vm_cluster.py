@@ -10,7 +10,8 @@ from typing import Any
 
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester import era, resources as r
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.api import Conflict, Denied, NotFound
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.snapshot import allocation, devices_of, key_of
+from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.in_use import allocation, devices_of
+from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.snapshot import key_of
 
 from tests.unit.plugins.module_utils.harvester import objects
 
