@@ -19,6 +19,7 @@ SECTION_KEYS = {"api_version", "max_vgpus_per_vm", "hot_migrate", "users", "data
 USER_KEYS = {"name", "privileges"}
 DATACENTER_KEYS = {
     "name",
+    "folder",
     "clusters",
     "datastores",
     "datastore_clusters",
@@ -104,6 +105,7 @@ def _datacenter(entry: Entry) -> Entry:
         raise LabError(f"Datacenter {entry['name']} has no cluster.")
     return {
         "name": entry["name"],
+        "folder": entry.get("folder", ""),
         "clusters": [_cluster(cluster) for cluster in entry["clusters"]],
         "datastores": [_named(store) for store in entry.get("datastores", ["datastore1"])],
         "datastore_clusters": entry.get("datastore_clusters", []),

@@ -74,8 +74,11 @@ func (r *refusal) asError() error {
 }
 
 func (l *Lab) buildSite(spec DatacenterSpec) error {
-	root := l.ctx.Map.Get(vpx.RootFolder.Self).(*simulator.Folder)
-	body := root.CreateDatacenter(l.ctx, &types.CreateDatacenter{This: root.Self, Name: spec.Name})
+	parent, err := l.datacenterFolder(spec.Folder)
+	if err != nil {
+		return err
+	}
+	body := parent.CreateDatacenter(l.ctx, &types.CreateDatacenter{This: parent.Self, Name: spec.Name})
 	if err := asError(body); err != nil {
 		return err
 	}
@@ -96,6 +99,26 @@ func (l *Lab) buildSite(spec DatacenterSpec) error {
 		}
 	}
 	return nil
+}
+
+// datacenterFolder is the folder of that path below the root folder, made where it is missing.
+func (l *Lab) datacenterFolder(path string) (*simulator.Folder, error) {
+	folder := l.ctx.Map.Get(vpx.RootFolder.Self).(*simulator.Folder)
+	for name := range strings.SplitSeq(path, "/") {
+		if name == "" {
+			continue
+		}
+		if known, ok := l.ctx.Map.FindByName(name, folder.ChildEntity).(*simulator.Folder); ok {
+			folder = known
+			continue
+		}
+		body := folder.CreateFolder(l.ctx, &types.CreateFolder{This: folder.Self, Name: name})
+		if err := asError(body); err != nil {
+			return nil, fmt.Errorf("folder %s: %w", path, err)
+		}
+		folder = l.ctx.Map.Get(body.(*methods.CreateFolderBody).Res.Returnval).(*simulator.Folder)
+	}
+	return folder, nil
 }
 
 var drsBehaviors = map[string]types.DrsBehavior{
@@ -300,7 +323,7 @@ func (l *Lab) fitGpu(host *gpuHost, spec GpuSpec) (*gpu, error) {
 
 func (l *Lab) buildDatastores(s *site) error {
 	for _, spec := range s.spec.Datastores {
-		dir := filepath.Join(l.stateDir, "datastores", s.spec.Name+"-"+spec.Name)
+		dir := filepath.Join(l.stateDir, "datastores", strings.ReplaceAll(s.spec.Folder, "/", "-"), s.spec.Name+"-"+spec.Name)
 		if err := os.MkdirAll(dir, 0o700); err != nil {
 			return err
 		}

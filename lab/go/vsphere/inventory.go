@@ -22,7 +22,9 @@ type UserSpec struct {
 }
 
 type DatacenterSpec struct {
-	Name              string                 `json:"name"`
+	Name string `json:"name"`
+	// The path of the folder below the root folder that the datacenter is in.
+	Folder            string                 `json:"folder"`
 	Clusters          []ClusterSpec          `json:"clusters"`
 	Datastores        []DatastoreSpec        `json:"datastores"`
 	DatastoreClusters []DatastoreClusterSpec `json:"datastore_clusters"`
