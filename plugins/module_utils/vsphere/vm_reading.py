@@ -53,6 +53,7 @@ GROUPS_SINCE = "8.0.0.1"
 
 class VmUnavailable(FleetError):
     code = "vm_unavailable"
+    certain = False
 
 
 @dataclass(frozen=True)
