@@ -10,7 +10,7 @@ that are on them; no other VM is read. Names, PCI ids and references are all tha
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from typing import Any
@@ -78,6 +78,10 @@ class HostFacts:
     name: str
     cluster: str = ""
     datacenter: str = ""
+    # The id of the cluster, or of the host's own compute resource, and the inventory path of the datacenter: names
+    # need not be unique.
+    resource: str = ""
+    datacenter_path: str = ""
     drs: bool = False
     version: str = ""
     connected: bool = True
@@ -96,6 +100,11 @@ class HostFacts:
     graphics_manager: Any = field(default=None, compare=False, repr=False)
     service_system: Any = field(default=None, compare=False, repr=False)
     vms: tuple[Any, ...] = field(default=(), compare=False, repr=False)
+
+    @property
+    def cluster_id(self) -> str:
+        """Tells clusters of one name apart."""
+        return self.resource or f"{self.datacenter_path or self.datacenter}/{self.cluster}"
 
     @property
     def numbers(self) -> tuple[int, ...]:
@@ -134,9 +143,15 @@ class Inventory:
         return next(host for host in self.hosts if host.name == name)
 
 
-def read(session: Session, *, cluster: str | None = None, esxi_hosts: Sequence[str] | None = None) -> Inventory:
-    """The GPU side of the inventory, or of a part of it: a cluster, hosts by name or shell pattern, or both."""
-    hosts = selected(read_hosts(session), cluster=cluster, esxi_hosts=esxi_hosts)
+def read(
+    session: Session,
+    *,
+    datacenter: str | None = None,
+    cluster: str | None = None,
+    esxi_hosts: Sequence[str] | None = None,
+) -> Inventory:
+    """The GPU side of the inventory, or of a part of it: a datacenter, a cluster, hosts by name or shell pattern."""
+    hosts = selected(read_hosts(session), datacenter=datacenter, cluster=cluster, esxi_hosts=esxi_hosts)
     return complete(session, hosts)
 
 
@@ -159,8 +174,8 @@ def read_hosts(session: Session) -> list[HostFacts]:
         vim.HostSystem: HOST_PATHS,
         vim.ComputeResource: resource_paths,
         vim.ClusterComputeResource: [*resource_paths, "configurationEx.drsConfig.enabled"],
-        vim.Datacenter: ["name"],
-        vim.Folder: ["parent"],
+        vim.Datacenter: ["name", "parent"],
+        vim.Folder: ["name", "parent"],
     }
     answer = session.collect(
         Subject("read the hosts"),
@@ -170,23 +185,29 @@ def read_hosts(session: Session) -> list[HostFacts]:
         ),
     )
     by_id = {moid_of(reference): found for reference, found in answer}
+    datacenters = {moid_of(reference) for reference, _found in answer if isinstance(reference, vim.Datacenter)}
     hosts = [
-        _host(reference, found, by_id, modes=session.has("8.0.3"))
+        _host(reference, found, by_id, datacenters, modes=session.has("8.0.3"))
         for reference, found in answer
         if isinstance(reference, vim.HostSystem)
     ]
     return sorted(hosts, key=lambda host: host.name)
 
 
-def _host(reference: Any, found: Properties, by_id: Mapping[str, Properties], *, modes: bool) -> HostFacts:
+def _host(
+    reference: Any, found: Properties, by_id: Mapping[str, Properties], datacenters: Collection[str], *, modes: bool
+) -> HostFacts:
     parent = moid_of(found.get("parent"))
     resource = by_id.get(parent, {})
+    datacenter, datacenter_path = _datacenter(parent, by_id, datacenters)
     config = found.get("config.graphicsConfig")
     return HostFacts(
         moid=moid_of(reference),
         name=found.get("name") or moid_of(reference),
         cluster=resource.get("name", ""),
-        datacenter=_datacenter(parent, by_id),
+        datacenter=datacenter,
+        resource=parent if resource else "",
+        datacenter_path=datacenter_path,
         drs=bool(resource.get("configurationEx.drsConfig.enabled")),
         version=found.get("config.product.version") or "",
         connected=found.get("runtime.connectionState") == "connected",
@@ -222,39 +243,72 @@ def gpus_of(graphics_info: Any, *, modes: bool) -> tuple[GpuFacts, ...]:
     )
 
 
-def _datacenter(moid: str, by_id: Mapping[str, Properties]) -> str:
-    """Upwards from a cluster: only a datacenter has a name here and no parent."""
+def _datacenter(moid: str, by_id: Mapping[str, Properties], datacenters: Collection[str]) -> tuple[str, str]:
+    """Name and inventory path of the datacenter of a cluster. The root folder is not read, so paths end there."""
+    while moid in by_id and moid not in datacenters:
+        moid = moid_of(by_id[moid].get("parent"))
+    names: list[str] = []
     while moid in by_id:
-        found = by_id[moid]
-        if "parent" not in found:
-            return str(found.get("name", ""))
-        moid = moid_of(found["parent"])
-    return ""
+        names.insert(0, str(by_id[moid].get("name", "")))
+        moid = moid_of(by_id[moid].get("parent"))
+    return (names[-1], "/" + "/".join(names)) if names else ("", "")
 
 
 def selected(
-    hosts: Sequence[HostFacts], *, cluster: str | None = None, esxi_hosts: Sequence[str] | None = None
+    hosts: Sequence[HostFacts],
+    *,
+    datacenter: str | None = None,
+    cluster: str | None = None,
+    esxi_hosts: Sequence[str] | None = None,
 ) -> list[HostFacts]:
-    """The hosts that options mean. A name or pattern that nothing matches is an error with what there is."""
+    """The hosts that options mean. A name or pattern that nothing matches is an error with what there is.
+
+    None does not restrict anything, an empty list of hosts selects none.
+    """
     chosen = list(hosts)
+    if datacenter:
+        chosen = _in_datacenter(chosen, datacenter)
     if cluster:
-        chosen = [host for host in chosen if host.cluster == cluster]
-        if not chosen:
-            raise _nothing("cluster", cluster, {host.cluster for host in hosts if host.cluster})
-        if len({host.datacenter for host in chosen}) > 1:
-            raise NothingSelected(
-                f"There are several clusters {cluster}, in {listing(host.datacenter for host in chosen)}.",
-                hint="Name the hosts with esxi_hosts instead.",
-            )
-    if esxi_hosts:
+        chosen = _in_cluster(chosen, cluster)
+    if esxi_hosts is not None:
         names: set[str] = set()
         for pattern in esxi_hosts:
             matching = {host.name for host in chosen if host.name == pattern or fnmatchcase(host.name, pattern)}
             if not matching:
-                where = f"host of cluster {cluster}" if cluster else "host"
+                where = "host"
+                where += f" of cluster {cluster}" if cluster else ""
+                where += f" in datacenter {datacenter}" if datacenter else ""
                 raise _nothing(where, pattern, {host.name for host in chosen})
             names |= matching
         chosen = [host for host in chosen if host.name in names]
+    return chosen
+
+
+def _in_datacenter(hosts: Sequence[HostFacts], wanted: str) -> list[HostFacts]:
+    """By name, or by inventory path such as /europe/dc1."""
+    path = f"/{wanted.strip('/')}"
+    chosen = [host for host in hosts if wanted == host.datacenter or path == host.datacenter_path]
+    paths = {host.datacenter_path or host.datacenter for host in chosen}
+    if not chosen:
+        known = {host.datacenter_path or host.datacenter for host in hosts}
+        raise _nothing("datacenter with hosts", wanted, {one.removeprefix("/") for one in known if one})
+    if len(paths) > 1 and path not in paths:
+        raise NothingSelected(
+            f"There are several datacenters {wanted}: {listing(paths)}.", hint="Give the path of one of them."
+        )
+    return [host for host in chosen if path == host.datacenter_path] if path in paths else chosen
+
+
+def _in_cluster(hosts: Sequence[HostFacts], wanted: str) -> list[HostFacts]:
+    chosen = [host for host in hosts if host.cluster == wanted]
+    if not chosen:
+        raise _nothing("cluster", wanted, {host.cluster for host in hosts if host.cluster})
+    if len({host.cluster_id for host in chosen}) > 1:
+        where = listing(host.datacenter_path or host.datacenter for host in chosen)
+        raise NothingSelected(
+            f"There are several clusters {wanted}, in {where}.",
+            hint="Name the datacenter, or the hosts with esxi_hosts.",
+        )
     return chosen
 
 

@@ -65,18 +65,21 @@ def vgpu_records(fleet: Fleet) -> list[Record]:
     ]
 
 
-def filtered(fleet: Fleet, *, gpus: Sequence[str] = (), profiles: Sequence[str] = ()) -> Fleet:
-    """A part of the fleet. A filter on GPUs also leaves out the hosts on which nothing is left."""
+def filtered(fleet: Fleet, *, gpus: Sequence[str] | None = None, profiles: Sequence[str] | None = None) -> Fleet:
+    """A part of the fleet. A filter on GPUs also leaves out the hosts on which nothing is left.
+
+    None does not restrict anything, an empty list selects nothing.
+    """
 
     def matches(node: Node, gpu: Gpu) -> bool:
-        if gpus and not any(fnmatchcase(gpu.name, pattern) for pattern in gpus):
+        if gpus is not None and not any(fnmatchcase(gpu.name, pattern) for pattern in gpus):
             return False
-        return not profiles or any(_has_or_takes(node, gpu, profile) for profile in profiles)
+        return profiles is None or any(_has_or_takes(node, gpu, profile) for profile in profiles)
 
     chosen: list[Node] = []
     for node in fleet.ordered_nodes:
         left = tuple(gpu for gpu in node.gpus if matches(node, gpu))
-        if left or not (gpus or profiles):
+        if left or (gpus is None and profiles is None):
             chosen.append(replace(node, gpus=left))
     return replace(fleet, nodes=tuple(chosen))
 
