@@ -58,6 +58,11 @@ notes:
 
     HOSTS = r"""
 options:
+  datacenter:
+    description:
+      - The datacenter whose hosts are meant, by name or by inventory path such as V(/europe/dc1).
+      - Needed where two datacenters have a O(cluster) of the same name.
+    type: str
   cluster:
     description:
       - The cluster whose hosts are meant.
@@ -65,7 +70,8 @@ options:
   esxi_hosts:
     description:
       - The hosts that are meant, by name or shell pattern.
-      - With O(cluster) as well, a host has to be in that cluster.
+      - With O(cluster) or O(datacenter) as well, a host has to be in there.
+      - An empty list selects no host.
     type: list
     elements: str
 """

@@ -16,6 +16,8 @@ class FleetError(Exception):
     code = "fleet_error"
     # Whether something had been changed before it went wrong.
     changed = False
+    # Whether what was asked for has failed for certain. After a timeout or a lost connection it may still succeed.
+    certain = True
 
     def __init__(self, message: str, *, hint: str = "") -> None:
         super().__init__(message)

@@ -102,7 +102,7 @@ options:
           - A label selector for VMs that belong to the demand already, such as V(harvesterhci.io/machineSetName=gpu).
           - Those with the vGPUs that are asked for count as machines of the demand and stay where they are. What the
             others hold counts as free, since the demand replaces them.
-          - On vSphere the labels of a VM are C(name), C(moid), C(host) and C(cluster).
+          - On vSphere the labels of a VM are C(name), C(moid), C(host), C(cluster) and C(datacenter).
         type: str
       vms:
         description:
@@ -268,7 +268,10 @@ profiles:
       type: bool
       sample: true
     clusters:
-      description: The same counts for each cluster, with RV(ignore:cluster) and RV(ignore:exact). Only on vSphere.
+      description:
+        - The same counts for each cluster, with RV(ignore:cluster), RV(ignore:datacenter) and RV(ignore:exact). Only
+          on vSphere.
+        - Clusters of one name in two datacenters are two records.
       type: list
       elements: dict
       sample: []
@@ -464,7 +467,7 @@ from ansible_collections.vgpu.fleet.plugins.module_utils.platform_options import
     connection_spec,
 )
 from ansible_collections.vgpu.fleet.plugins.module_utils.reporting import reporting_errors
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.options import hosts_spec
+from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.options import hosts_of, hosts_spec
 
 if TYPE_CHECKING:
     from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere import availability as vsphere
@@ -528,10 +531,11 @@ def ask_vsphere(_module: AnsibleModule, params: dict[str, Any]) -> tuple[vsphere
     from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere import availability as vsphere, snapshot
     from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.session import Session
 
-    given = [hosts for hosts in (params["esxi_hosts"], params["nodes"]) if hosts is not None]
-    hosts = [host for hosts in given for host in hosts] if given else None
+    # Both options name hosts.
+    named = [hosts for hosts in (params["esxi_hosts"], params["nodes"]) if hosts is not None]
+    chosen = {**hosts_of(params), "esxi_hosts": [host for hosts in named for host in hosts] if named else None}
     with Session.open(params) as session:
-        found = snapshot.read(session, cluster=params["cluster"], esxi_hosts=hosts)
+        found = snapshot.read(session, **chosen)
     available = vsphere.Availability(found)
     question = vsphere.Question(available, read_demand(params["demand"], found.known))
     return question, {

@@ -17,6 +17,7 @@ description:
   - The GPUs of all hosts are looked at before anything is changed. While a VM uses a GPU that would change, the task
     fails and names the VM, unless O(force=true).
   - Hosts of a O(cluster) without NVIDIA GPUs are left alone.
+  - O(cluster) or O(esxi_hosts) is required, so that no host is changed that the task does not name.
 options:
   graphics_type:
     description:
@@ -202,10 +203,10 @@ restarted:
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.vgpu.fleet.plugins.module_utils.planning.demand import refuse_empty
+from ansible_collections.vgpu.fleet.plugins.module_utils.planning.demand import NothingSelected, refuse_empty
 from ansible_collections.vgpu.fleet.plugins.module_utils.reporting import reporting_errors
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere import host_graphics, records, snapshot
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.options import connection_spec, hosts_spec
+from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.options import connection_spec, hosts_of, hosts_spec
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.session import Session
 
 
@@ -236,8 +237,13 @@ def main() -> None:
     with reporting_errors(module):
         params = module.params
         refuse_empty(esxi_hosts=params["esxi_hosts"])
+        if not params["cluster"] and not params["esxi_hosts"]:
+            # Both may be given and be empty. That must not mean every host there is.
+            raise NothingSelected(
+                "Neither cluster nor esxi_hosts names a host.", hint="Give one of them. Nothing was changed."
+            )
         with Session.open(params) as session:
-            found = snapshot.read(session, cluster=params["cluster"], esxi_hosts=params["esxi_hosts"])
+            found = snapshot.read(session, **hosts_of(params))
             plan = host_graphics.plan(
                 found,
                 host_graphics.Wish.from_options(params),

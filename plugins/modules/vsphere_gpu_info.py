@@ -17,13 +17,15 @@ description:
 options:
   gpus:
     description:
-      - Names of GPUs, or shell patterns. Only these are returned, with the hosts they are in.
+      - Names of GPUs, or shell patterns. Only these are returned, with the hosts they are in. An empty list selects
+        none.
       - A GPU is named after its host and PCI address, such as V(esx1-00003b000).
     type: list
     elements: str
   profiles:
     description:
       - vGPU profiles in any spelling. Only GPUs are returned that have one of them or have room for one right now.
+        An empty list selects none.
     type: list
     elements: str
 extends_documentation_fragment:
@@ -221,12 +223,12 @@ vgpus:
       type: str
       sample: null
     holders:
-      description: The VM that has it. Its labels have its id, host and cluster.
+      description: The VM that has it. Its labels have its id, host, cluster and datacenter.
       type: list
       elements: dict
       sample:
         - kind: VM
-          labels: {cluster: gpu, host: esx1, moid: vm-50, name: trainer}
+          labels: {cluster: gpu, datacenter: dc1, host: esx1, moid: vm-50, name: trainer}
           name: trainer
           namespace: ""
           running: true
@@ -264,7 +266,7 @@ claims:
       type: dict
       sample:
         kind: VM
-        labels: {cluster: gpu, host: esx1, moid: vm-51, name: trainer-2}
+        labels: {cluster: gpu, datacenter: dc1, host: esx1, moid: vm-51, name: trainer-2}
         name: trainer-2
         namespace: ""
         running: false
@@ -303,7 +305,7 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.vgpu.fleet.plugins.module_utils.reporting import reporting_errors
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere import records, snapshot
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.findings import findings
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.options import connection_spec, hosts_spec
+from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.options import connection_spec, hosts_of, hosts_spec
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.session import Session
 
 
@@ -320,7 +322,7 @@ def main() -> None:
     with reporting_errors(module):
         params = module.params
         with Session.open(params) as session:
-            found = snapshot.read(session, cluster=params["cluster"], esxi_hosts=params["esxi_hosts"])
+            found = snapshot.read(session, **hosts_of(params))
         profiles = params["profiles"]
         if profiles is not None:
             profiles = [found.known.resolve(profile) for profile in profiles]

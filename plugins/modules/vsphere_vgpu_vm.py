@@ -172,8 +172,9 @@ options:
   placement:
     description:
       - With V(auto), a host with room for all devices is looked for before anything is changed. If DRS is on it makes
-        the choice, else the VM is started on the host that was found. Afterwards it is made sure that a GPU was
-        assigned.
+        the choice, else the VM is started on the host that was found.
+      - If no GPU of the host lists the VM within a minute after it started, the module warns and returns no
+        RV(vm.gpus). The list may be behind; the VM keeps running.
       - With V(none), vSphere starts the VM where it likes.
     type: str
     choices: [auto, none]
@@ -280,10 +281,15 @@ options:
         description:
           - The meta data, as a mapping or as text. The VM's name is used as instance id and host name where a mapping
             has none.
+          - It may hold secrets and is hidden as a whole, in the invocation too. Its values are not masked elsewhere in
+            the result, where a host name may well be.
         type: raw
   keep_failed:
     description:
-      - Whether a new VM that could not be finished or started is kept to be looked at. Otherwise it is deleted.
+      - Whether a new VM that could not be finished or started is kept to be looked at.
+      - Otherwise it is deleted, but only if this run created it, it has never been powered on and the failure is
+        certain. After a timeout, a lost connection or an unknown fault, and while another task is in the way, the VM is
+        kept and the error says so.
     type: bool
     default: false
   wait_timeout:
@@ -420,7 +426,7 @@ vm:
       type: str
       sample: esx1
     gpus:
-      description: The GPUs that list it.
+      description: The GPUs that list it. Empty if none does yet.
       type: list
       elements: str
       sample: [esx1-0000af000]
@@ -485,6 +491,7 @@ restarted:
 """
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.vgpu.fleet.plugins.module_utils.concealed_option import conceal
 from ansible_collections.vgpu.fleet.plugins.module_utils.reporting import reporting_errors
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere import vm_task
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.options import connection_spec
@@ -561,6 +568,7 @@ def main() -> None:
     )
     with reporting_errors(module):
         request = request_of(module.params)
+        conceal(module, "cloud_init", "meta_data")
         with Session.open(module.params) as session:
             outcome = vm_task.run(session, request, check_mode=module.check_mode)
         for warning in outcome.warnings:

@@ -85,7 +85,8 @@ func (l *Lab) chooseHost(ctx *simulator.Context, vm *simulator.VirtualMachine, w
 }
 
 // PowerOnMultiVMTask is the power-on through DRS. Its own success says nothing:
-// each VM has a task of its own, or stands under notAttempted (facts 1.5).
+// each VM is started by a task of its own, which the result does not name for
+// VMs that DRS manages, or stands under notAttempted (facts 1.5).
 func (g *datacenterGate) PowerOnMultiVMTask(ctx *simulator.Context, req *types.PowerOnMultiVM_Task) soap.HasFault {
 	lab := g.lab
 	datacenter := ctx.Map.Get(req.This).(*simulator.Datacenter)
@@ -135,7 +136,25 @@ func (l *Lab) powerOnOne(ctx *simulator.Context, vm *simulator.VirtualMachine, r
 		op.check = func(*simulator.Context) *refusal { return injected.refusal() }
 	}
 	task := l.start(ctx, op)
-	result.Attempted = append(result.Attempted, types.ClusterAttemptedVmInfo{Vm: vm.Self, Task: &task})
+	attempt := types.ClusterAttemptedVmInfo{Vm: vm.Self}
+	if !l.managedByDRS(ctx, vm) || l.conduct.get().DrsTask == "returned" {
+		attempt.Task = &task
+	}
+	result.Attempted = append(result.Attempted, attempt)
+}
+
+// managedByDRS: only for other VMs does the API reference promise a task.
+func (l *Lab) managedByDRS(ctx *simulator.Context, vm *simulator.VirtualMachine) bool {
+	host := l.host(vm.Runtime.Host)
+	if host == nil {
+		return false
+	}
+	cluster, ok := ctx.Map.Get(host.cluster).(*simulator.ClusterComputeResource)
+	if !ok {
+		return false
+	}
+	enabled, _ := drsOf(cluster)
+	return enabled
 }
 
 func recommendation(vm types.ManagedObjectReference, host *gpuHost, cluster types.ManagedObjectReference) types.ClusterRecommendation {

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"reflect"
+	"slices"
 	"sync"
 
 	"github.com/vmware/govmomi/vim25/types"
@@ -111,33 +112,46 @@ type behaviourValues struct {
 	Refusals      string `json:"refusals"`
 	HotAddFault   string `json:"hot_add_fault"`
 	GuestShutdown string `json:"guest_shutdown"`
+	// Whether a power-on through DRS returns the task of each VM. The API
+	// reference promises one only for VMs that DRS does not manage.
+	DrsTask string `json:"drs_task"`
+	// When graphicsInfo lists a VM that started: at once, after
+	// GraphicsDelayMS, only after RefreshGraphicsManager, or not at all.
+	GraphicsInfo    string `json:"graphics_info"`
+	GraphicsDelayMS int    `json:"graphics_delay_ms"`
 }
 
+// The first choice is the default.
 var behaviourChoices = map[string][]string{
 	"refusals":       {"task", "soap"},
 	"hot_add_fault":  {"InvalidPowerState", "DeviceHotPlugNotSupported"},
 	"guest_shutdown": {"works", "hangs"},
+	"drs_task":       {"omitted", "returned"},
+	"graphics_info":  {"live", "delayed", "on_refresh", "never"},
+}
+
+func (v *behaviourValues) fields() map[string]*string {
+	return map[string]*string{
+		"refusals": &v.Refusals, "hot_add_fault": &v.HotAddFault, "guest_shutdown": &v.GuestShutdown,
+		"drs_task": &v.DrsTask, "graphics_info": &v.GraphicsInfo,
+	}
 }
 
 func (b *behaviour) get() behaviourValues {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	values := b.values
-	for _, field := range []struct {
-		value *string
-		name  string
-	}{{&values.Refusals, "refusals"}, {&values.HotAddFault, "hot_add_fault"}, {&values.GuestShutdown, "guest_shutdown"}} {
-		if *field.value == "" {
-			*field.value = behaviourChoices[field.name][0]
+	for name, value := range values.fields() {
+		if *value == "" {
+			*value = behaviourChoices[name][0]
 		}
 	}
 	return values
 }
 
 func (b *behaviour) set(values behaviourValues) error {
-	given := map[string]string{"refusals": values.Refusals, "hot_add_fault": values.HotAddFault, "guest_shutdown": values.GuestShutdown}
-	for name, value := range given {
-		if value != "" && value != behaviourChoices[name][0] && value != behaviourChoices[name][1] {
+	for name, value := range values.fields() {
+		if *value != "" && !slices.Contains(behaviourChoices[name], *value) {
 			return fmt.Errorf("%s is one of %v", name, behaviourChoices[name])
 		}
 	}

@@ -18,7 +18,11 @@ type graphicsManager struct {
 }
 
 func (m *graphicsManager) RefreshGraphicsManager(ctx *simulator.Context, _ *types.RefreshGraphicsManager) soap.HasFault {
-	m.lab.publish(ctx, m.host)
+	if m.lab.conduct.get().GraphicsInfo == "never" {
+		m.lab.publish(ctx, m.host)
+	} else {
+		m.lab.reveal(ctx, m.host)
+	}
 	return &methods.RefreshGraphicsManagerBody{Res: &types.RefreshGraphicsManagerResponse{}}
 }
 

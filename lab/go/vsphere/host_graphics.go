@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/vmware/govmomi/simulator"
 	"github.com/vmware/govmomi/vim25/mo"
@@ -22,6 +23,42 @@ var vgpuModes = map[admission.Mode]types.HostGraphicsInfoVgpuMode{
 // collectors that wait for changes are woken up. The two objects are locked one
 // after the other: a call to the manager holds its lock when it gets here.
 func (l *Lab) publish(ctx *simulator.Context, host *gpuHost) {
+	conduct := l.conduct.get()
+	l.mu.Lock()
+	hidden := l.list(host, conduct.GraphicsInfo == "live")
+	l.mu.Unlock()
+	if hidden && conduct.GraphicsInfo == "delayed" {
+		time.AfterFunc(time.Duration(conduct.GraphicsDelayMS)*time.Millisecond, func() { l.reveal(l.freshContext(ctx), host) })
+	}
+	l.show(ctx, host)
+}
+
+// list decides which VMs graphicsInfo shows: those it shows already, or all. It
+// tells whether it leaves out any; l.mu is held.
+func (l *Lab) list(host *gpuHost, all bool) (hidden bool) {
+	for _, g := range host.gpus {
+		listed := map[string]bool{}
+		for _, slot := range g.Slots {
+			if all || g.listed[slot.Holder] {
+				listed[slot.Holder] = true
+			} else {
+				hidden = true
+			}
+		}
+		g.listed = listed
+	}
+	return hidden
+}
+
+// reveal lets graphicsInfo show every VM that is on the host's GPUs.
+func (l *Lab) reveal(ctx *simulator.Context, host *gpuHost) {
+	l.mu.Lock()
+	l.list(host, true)
+	l.mu.Unlock()
+	l.show(ctx, host)
+}
+
+func (l *Lab) show(ctx *simulator.Context, host *gpuHost) {
 	object := l.hostObject(ctx, host)
 	ctx.WithLock(object, func() {
 		changes := l.graphicsChanges(host, "config.")
@@ -76,7 +113,7 @@ func (l *Lab) view(host *gpuHost) mo.HostGraphicsManager {
 		}
 		for _, slot := range g.Slots {
 			vm := types.ManagedObjectReference{Type: "VirtualMachine", Value: slot.Holder}
-			if simulator.FindReference(info.Vm, vm) == nil {
+			if g.listed[slot.Holder] && simulator.FindReference(info.Vm, vm) == nil {
 				info.Vm = append(info.Vm, vm)
 			}
 		}

@@ -65,6 +65,9 @@ type gpu struct {
 	activeType     string
 	configuredType string
 	configuredMode admission.Mode
+
+	// The VMs that graphicsInfo shows; the slots have those that are there.
+	listed map[string]bool
 }
 
 type pciDevice struct {

@@ -27,6 +27,8 @@ var methodPrivileges = map[string]string{
 	"UpgradeVM_Task":       "VirtualMachine.Config.UpgradeVirtualHardware",
 	"UpdateGraphicsConfig": "Host.Config.Settings",
 	"RestartService":       "Host.Config.NetService",
+	// Refreshing is more than reading, as the API reference says.
+	"RefreshGraphicsManager": "Host.Config.Settings",
 }
 
 // mayLogIn: all users of a lab share one password.

@@ -70,8 +70,8 @@ class Availability:
         """When all VMs that are off have started, as far as they can."""
         state = {name: room.copy() for name, room in self.after_bound_claims.items()}
         for holder, vgpus in self._vms(lambda claim: claim.node is None):
-            cluster = holder.labels.get("cluster", "")
-            hosts = [room for room in state.values() if room.node.labels.get("cluster", "") == cluster]
+            cluster = self.snapshot.cluster_of(holder)
+            hosts = [room for name, room in state.items() if self._cluster_id(name) == cluster]
             for room in sorted(hosts, key=lambda one: (-one.used, one.node.name)):
                 if room.admit(vgpus, holder):
                     break
@@ -126,7 +126,7 @@ class Availability:
     def total(self, nodes: Collection[Node], profile: str) -> Count:
         """One profile on several hosts, with the VMs that are off and may start on any of them."""
         names = {node.name for node in nodes}
-        clusters = {node.labels.get("cluster", "") for node in nodes}
+        clusters = {self._cluster_id(node.name) for node in nodes}
         summed = Count()
         for node in nodes:
             if node.usable:
@@ -134,7 +134,7 @@ class Availability:
         floating = sum(
             claim.count
             for claim in self.fleet.claims
-            if claim.node is None and claim.profile == profile and claim.holder.labels.get("cluster", "") in clusters
+            if claim.node is None and claim.profile == profile and self.snapshot.cluster_of(claim.holder) in clusters
         )
         free = sum(_total(room.rooms(profile)) for name, room in self.after_claims.items() if name in names)
         return replace(summed, claimed=summed.claimed + floating, free=free)
@@ -149,18 +149,30 @@ class Availability:
     def _profile_record(self, profile: str) -> dict[str, Any]:
         by_cluster: dict[str, list[Node]] = {}
         for node in self.nodes:
-            by_cluster.setdefault(node.labels.get("cluster", ""), []).append(node)
+            by_cluster.setdefault(self._cluster_id(node.name), []).append(node)
         return {
             "profile": profile,
             "spellings": spellings(profile),
             **self.total(self.nodes, profile).as_dict(),
             "exact": self.exact(self.nodes, profile),
-            "clusters": [
-                {"cluster": cluster, **self.total(nodes, profile).as_dict(), "exact": self.exact(nodes, profile)}
-                for cluster, nodes in sorted(by_cluster.items())
-            ],
+            "clusters": sorted(
+                (self._cluster_record(nodes, profile) for nodes in by_cluster.values()),
+                key=lambda one: (one["cluster"], one["datacenter"]),
+            ),
             "nodes": [self._node_record(node, profile) for node in self.nodes if self._concerns(node, profile)],
         }
+
+    def _cluster_record(self, nodes: Sequence[Node], profile: str) -> dict[str, Any]:
+        host = self.snapshot.hosts[nodes[0].name]
+        return {
+            "cluster": host.cluster,
+            "datacenter": host.datacenter,
+            **self.total(nodes, profile).as_dict(),
+            "exact": self.exact(nodes, profile),
+        }
+
+    def _cluster_id(self, host: str) -> str:
+        return self.snapshot.hosts[host].cluster_id
 
     def _concerns(self, node: Node, profile: str) -> bool:
         return bool(self.now[node.name].rooms(profile)) or bool(self.count(node, profile).claimed)

@@ -19,6 +19,10 @@ from ansible_collections.vgpu.fleet.plugins.module_utils.errors import FleetErro
 
 NameOf = Callable[[Any], str]
 
+# Answers that leave open what became of a request: somebody else's task was in the way, the session or the host was
+# gone, or the fault is not known here.
+UNCERTAIN = frozenset({"conflict", "session_ended", "host_unavailable", "not_found", "vsphere_fault"})
+
 
 @dataclass(frozen=True)
 class Subject:
@@ -54,6 +58,7 @@ class VsphereError(FleetError):
         self.retryable = retryable
         if code:
             self.code = code
+        self.certain = self.code not in UNCERTAIN
 
     def as_dict(self) -> dict[str, str]:
         return {**super().as_dict(), "fault": self.fault}

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere import inventory as facts
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.host_graphics import pending_text
+from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.inventory import HostFacts
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.snapshot import Snapshot, gpu_name, offers
 
 
@@ -49,18 +50,26 @@ def _vms(snapshot: Snapshot) -> Iterator[Finding]:
     """VMs that could not start again, and those that run and are not where they should be seen."""
     offered: dict[str, set[str]] = {}
     for host in snapshot.inventory.hosts:
-        offered.setdefault(host.cluster if host.drs else host.moid, set()).update(host.profiles)
+        offered.setdefault(_place(host), set()).update(host.profiles)
     hosts = {host.moid: host for host in snapshot.inventory.hosts}
     for vm in snapshot.inventory.vms:
-        host = hosts[vm.host]
-        there = offered[host.cluster if host.drs else host.moid]
+        home = hosts.get(vm.host)
+        if home is None:
+            # It was moved out of the selection after the hosts were read, or has no host: nothing is known of its GPUs.
+            continue
+        there = offered[_place(home)]
         missing = sorted({profile for _key, profile in vm.vgpus} - there)
-        where = f"cluster {host.cluster}" if host.drs else f"host {host.name}"
+        where = f"cluster {home.cluster}" if home.drs else f"host {home.name}"
         for profile in missing:
             yield Finding(
                 "profile_not_offered", vm.name, f"VM {vm.name} has a vGPU {profile}, which nothing in {where} offers."
             )
-        if vm.running and vm.vgpus and not any(vm.moid in gpu.vms for gpu in host.gpus):
+        if vm.running and vm.vgpus and not any(vm.moid in gpu.vms for gpu in home.gpus):
             yield Finding(
-                "not_on_a_gpu", vm.name, f"VM {vm.name} runs with vGPUs, and no GPU of host {host.name} lists it."
+                "not_on_a_gpu", vm.name, f"VM {vm.name} runs with vGPUs, and no GPU of host {home.name} lists it."
             )
+
+
+def _place(host: HostFacts) -> str:
+    """Where a VM of the host can start: anywhere in its cluster, or without DRS only there."""
+    return host.cluster_id if host.drs else host.moid

@@ -143,9 +143,15 @@ class Inventory:
         return next(host for host in self.hosts if host.name == name)
 
 
-def read(session: Session, *, cluster: str | None = None, esxi_hosts: Sequence[str] | None = None) -> Inventory:
-    """The GPU side of the inventory, or of a part of it: a cluster, hosts by name or shell pattern, or both."""
-    hosts = selected(read_hosts(session), cluster=cluster, esxi_hosts=esxi_hosts)
+def read(
+    session: Session,
+    *,
+    datacenter: str | None = None,
+    cluster: str | None = None,
+    esxi_hosts: Sequence[str] | None = None,
+) -> Inventory:
+    """The GPU side of the inventory, or of a part of it: a datacenter, a cluster, hosts by name or shell pattern."""
+    hosts = selected(read_hosts(session), datacenter=datacenter, cluster=cluster, esxi_hosts=esxi_hosts)
     return complete(session, hosts)
 
 
@@ -249,31 +255,60 @@ def _datacenter(moid: str, by_id: Mapping[str, Properties], datacenters: Collect
 
 
 def selected(
-    hosts: Sequence[HostFacts], *, cluster: str | None = None, esxi_hosts: Sequence[str] | None = None
+    hosts: Sequence[HostFacts],
+    *,
+    datacenter: str | None = None,
+    cluster: str | None = None,
+    esxi_hosts: Sequence[str] | None = None,
 ) -> list[HostFacts]:
     """The hosts that options mean. A name or pattern that nothing matches is an error with what there is.
 
     Without `esxi_hosts` all of them are meant; an empty list selects none.
     """
     chosen = list(hosts)
+    if datacenter:
+        chosen = _in_datacenter(chosen, datacenter)
     if cluster:
-        chosen = [host for host in chosen if host.cluster == cluster]
-        if not chosen:
-            raise _nothing("cluster", cluster, {host.cluster for host in hosts if host.cluster})
-        if len({host.datacenter for host in chosen}) > 1:
-            raise NothingSelected(
-                f"There are several clusters {cluster}, in {listing(host.datacenter for host in chosen)}.",
-                hint="Name the hosts with esxi_hosts instead.",
-            )
+        chosen = _in_cluster(chosen, cluster)
     if esxi_hosts is not None:
         names: set[str] = set()
         for pattern in esxi_hosts:
             matching = {host.name for host in chosen if host.name == pattern or fnmatchcase(host.name, pattern)}
             if not matching:
-                where = f"host of cluster {cluster}" if cluster else "host"
+                where = "host"
+                where += f" of cluster {cluster}" if cluster else ""
+                where += f" in datacenter {datacenter}" if datacenter else ""
                 raise _nothing(where, pattern, {host.name for host in chosen})
             names |= matching
         chosen = [host for host in chosen if host.name in names]
+    return chosen
+
+
+def _in_datacenter(hosts: Sequence[HostFacts], wanted: str) -> list[HostFacts]:
+    """By name, or by inventory path such as /europe/dc1."""
+    path = f"/{wanted.strip('/')}"
+    chosen = [host for host in hosts if wanted == host.datacenter or path == host.datacenter_path]
+    paths = {host.datacenter_path or host.datacenter for host in chosen}
+    if not chosen:
+        known = {host.datacenter_path or host.datacenter for host in hosts}
+        raise _nothing("datacenter with hosts", wanted, {one.removeprefix("/") for one in known if one})
+    if len(paths) > 1 and path not in paths:
+        raise NothingSelected(
+            f"There are several datacenters {wanted}: {listing(paths)}.", hint="Give the path of one of them."
+        )
+    return [host for host in chosen if path == host.datacenter_path] if path in paths else chosen
+
+
+def _in_cluster(hosts: Sequence[HostFacts], wanted: str) -> list[HostFacts]:
+    chosen = [host for host in hosts if host.cluster == wanted]
+    if not chosen:
+        raise _nothing("cluster", wanted, {host.cluster for host in hosts if host.cluster})
+    if len({host.cluster_id for host in chosen}) > 1:
+        where = listing(host.datacenter_path or host.datacenter for host in chosen)
+        raise NothingSelected(
+            f"There are several clusters {wanted}, in {where}.",
+            hint="Name the datacenter, or the hosts with esxi_hosts.",
+        )
     return chosen
 
 

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from ansible.module_utils.basic import env_fallback
@@ -28,4 +29,13 @@ def connection_spec() -> dict[str, dict[str, Any]]:
 
 
 def hosts_spec() -> dict[str, dict[str, Any]]:
-    return {"cluster": {"type": "str"}, "esxi_hosts": {"type": "list", "elements": "str"}}
+    return {
+        "datacenter": {"type": "str"},
+        "cluster": {"type": "str"},
+        "esxi_hosts": {"type": "list", "elements": "str"},
+    }
+
+
+def hosts_of(params: Mapping[str, Any]) -> dict[str, Any]:
+    """The options that select hosts, as those who read hosts take them."""
+    return {name: params[name] for name in hosts_spec()}

@@ -31,10 +31,12 @@ class MissingLibrary(FleetError):
 
 class BadConnection(FleetError):
     code = "bad_connection"
+    certain = False
 
 
 class Unauthorized(FleetError):
     code = "unauthorized"
+    certain = False
 
 
 class Session:

@@ -46,6 +46,15 @@ class Snapshot:
         """VMs of GPU hosts, by id."""
         return {vm.moid: vm for vm in self.inventory.vms}
 
+    def cluster_of(self, holder: record.Holder) -> str:
+        """The id of the cluster that a VM is in; nothing if it is outside of the snapshot."""
+        vm = self.vms.get(holder.labels.get("moid", ""))
+        return self._cluster_ids.get(vm.host, "") if vm else ""
+
+    @cached_property
+    def _cluster_ids(self) -> Mapping[str, str]:
+        return {host.moid: host.cluster_id for host in self.inventory.hosts}
+
     @cached_property
     def fleet(self) -> record.Fleet:
         return self._fleet(frozenset())
@@ -83,6 +92,7 @@ class Snapshot:
                     "name": vm.name,
                     "host": hosts[vm.host].name if vm.host in hosts else "",
                     "cluster": hosts[vm.host].cluster if vm.host in hosts else "",
+                    "datacenter": hosts[vm.host].datacenter if vm.host in hosts else "",
                 },
             )
             for vm in self.inventory.vms
@@ -283,5 +293,11 @@ def _is_mig(name: str) -> bool:
     return bool(parsed and parsed.mig)
 
 
-def read(session: Session, *, cluster: str | None = None, esxi_hosts: Sequence[str] | None = None) -> Snapshot:
-    return Snapshot(facts.read(session, cluster=cluster, esxi_hosts=esxi_hosts))
+def read(
+    session: Session,
+    *,
+    datacenter: str | None = None,
+    cluster: str | None = None,
+    esxi_hosts: Sequence[str] | None = None,
+) -> Snapshot:
+    return Snapshot(facts.read(session, datacenter=datacenter, cluster=cluster, esxi_hosts=esxi_hosts))

@@ -24,6 +24,7 @@ PATHS = ["info.state", "info.error", "info.result"]
 
 class TaskTimeout(FleetError):
     code = "timeout"
+    certain = False
 
 
 def run(session: Session, subject: Subject, method: Any, *args: Any, timeout: float = 600, **kwargs: Any) -> Any:

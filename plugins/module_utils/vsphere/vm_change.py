@@ -10,6 +10,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 from ansible_collections.vgpu.fleet.plugins.module_utils.errors import FleetError
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere import (
@@ -173,7 +174,7 @@ class VmChange:
     # Applying
     def apply(self, seen: Sighting, decision: Decision) -> Outcome:
         plan = decision.plan
-        stopped = False
+        stopped = upgraded = False
         try:
             if plan.power.stop:
                 self._running.stop(seen, plan.power.stop)
@@ -184,15 +185,16 @@ class VmChange:
             if plan.reconfigures:
                 self._reconfigure(seen, decision, fresh=not stopped and not upgraded)
         except FleetError as error:
-            if stopped:
-                error.changed = True
-                if seen.machine.running and plan.power.start:
-                    self._bring_back(seen, decision, error)
+            error.changed = stopped or upgraded or not error.certain
+            if stopped and seen.machine.running and plan.power.start:
+                self._bring_back(seen, decision, error)
+            elif upgraded:
+                error.message += f" The hardware version of VM {seen.machine.name} was raised before, which stays."
             raise
         return self.finish(seen, decision, stopped=stopped)
 
-    def stop(self, seen: Sighting, how: str) -> None:
-        self._running.stop(seen, how)
+    def has_run(self, reference: Any, name: str) -> bool:
+        return self._running.has_run(reference, name)
 
     def finish(self, seen: Sighting, decision: Decision, *, stopped: bool = False) -> Outcome:
         """Start the VM if it is to run, and look at what came of it."""
@@ -206,9 +208,11 @@ class VmChange:
             try:
                 seat = self._running.start(seen, plan.devices.vgpus, decision.reach, decision.host)
             except FleetError as error:
-                error.changed = plan.reconfigures or plan.upgrades or stopped
+                error.changed = plan.reconfigures or plan.upgrades or stopped or not error.certain
                 if stopped:
-                    error.message += f" VM {plan.machine.name} was powered off for the change and is still off."
+                    error.message += f" VM {plan.machine.name} was powered off for the change"
+                    off = error.certain and self._running.power(seen) == "poweredOff"
+                    error.message += " and is still off." if off else "; whether it runs again is not known."
                 raise
         return self.shown(see(self._session, seen.reference, plan.machine.name), plan, seat)
 
@@ -255,13 +259,16 @@ class VmChange:
         return vm_plan.plan(machine, replace(decision.wish, state=PRESENT), self._session.version)
 
     def _bring_back(self, seen: Sighting, decision: Decision, error: FleetError) -> None:
-        """After a change that failed: the VM as it was is to run again."""
+        """After a change that failed, start the VM again and tell how it differs from before, if it does."""
+        name = seen.machine.name
         try:
             self._running.start(seen, sorted(seen.machine.vgpus.elements()), decision.reach, None)
+            differences = seen.machine.differences(see(self._session, seen.reference, name).machine)
         except FleetError as other:
-            error.message += f" VM {seen.machine.name} was powered off for it and could not be started: {other.message}"
-        else:
-            error.message += f" VM {seen.machine.name} was powered off for it and runs again as it was."
+            error.message += f" VM {name} was powered off for it and could not be started: {other.message}"
+            return
+        error.message += f" VM {name} was powered off for it and runs again"
+        error.message += f", but not as it was: {'; '.join(differences)}." if differences else " as it was."
 
     # Showing
     def shown(self, seen: Sighting, plan: VmPlan, seat: Seat | None = None) -> Outcome:
@@ -282,7 +289,7 @@ class VmChange:
             pci_devices=named_pci_devices(machine),
             restarted=plan.restarts,
             diff=plan.diff(),
-            warnings=warnings(plan),
+            warnings=[*warnings(plan), *(seat.warnings if seat else ())],
         )
 
     def predicted(self, seen: Sighting, decision: Decision) -> Outcome:

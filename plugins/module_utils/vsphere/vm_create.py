@@ -21,7 +21,7 @@ from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere import (
     vm_spec,
     vm_storage_policy,
 )
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.faults import Subject
+from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.faults import Subject, moid_of
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.inventory import HostFacts
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.names import is_same_path, sent_name
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.session import Session
@@ -42,7 +42,7 @@ from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm_outcome impo
     named_vgpus,
 )
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm_plan import VmPlan
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm_power import HARD, PRESENT
+from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm_power import PRESENT
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm_reach import Reach
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm_reading import Sighting, see
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm_rehearsal import rehearse_clone
@@ -242,7 +242,7 @@ class VmCreation:
         outcome.changed = outcome.created = True
         outcome.restarted = False
         outcome.diff = self._diff(made)
-        outcome.warnings = list(made.warnings)
+        outcome.warnings = list(dict.fromkeys([*made.warnings, *outcome.warnings]))
         return outcome
 
     def _cloned(self, made: Blueprint) -> Any:
@@ -278,16 +278,14 @@ class VmCreation:
         return self._change.finish(seen, replace(decision, plan=ready))
 
     def _cleaned_up(self, reference: Any, error: FleetError) -> FleetError:
-        """A VM that is not what was asked for is worse than none."""
+        """Delete what this run created and could not finish, if that is certain and the VM has never run."""
         error.changed = True
-        if self._creation.keep_failed:
-            error.message += f" The unfinished VM {self.name} was kept, since keep_failed is true."
+        kept = self._why_kept(reference, error)
+        if kept:
+            error.message += f" The unfinished VM {self.name} was kept ({moid_of(reference)}), since {kept}."
             return error
         subject = Subject(f"delete the unfinished VM {self.name}", vm=self.name)
         try:
-            seen = see(self._session, reference, self.name)
-            if seen.machine.running:
-                self._change.stop(seen, HARD)
             tasks.run(self._session, subject, reference.Destroy_Task, timeout=self._request.wait_timeout)
         except FleetError as other:
             error.message += f" The unfinished VM {self.name} is still there: {other.message}"
@@ -295,6 +293,17 @@ class VmCreation:
         error.message += f" The unfinished VM {self.name} was deleted again."
         error.changed = False
         return error
+
+    def _why_kept(self, reference: Any, error: FleetError) -> str:
+        """Why the VM must not be deleted, or nothing."""
+        if self._creation.keep_failed:
+            return "keep_failed is true"
+        if not error.certain:
+            return "it is not certain that it failed"
+        try:
+            return "it runs or has run" if self._change.has_run(reference, self.name) else ""
+        except FleetError:
+            return "it cannot be found out whether it has run"
 
     # Showing
     def _diff(self, made: Blueprint) -> dict[str, Any]:

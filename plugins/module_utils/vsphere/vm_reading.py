@@ -58,6 +58,7 @@ Found = Sequence[tuple[Any, Properties]]
 
 class VmUnavailable(FleetError):
     code = "vm_unavailable"
+    certain = False
 
 
 @dataclass(frozen=True)

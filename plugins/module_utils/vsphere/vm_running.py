@@ -2,17 +2,24 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Stopping and starting a VM, and seeing that it runs with its GPUs."""
+"""Stopping and starting a VM, and seeing where it runs and on which GPUs."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import time
+from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ansible_collections.vgpu.fleet.plugins.module_utils.errors import FleetError
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere import tasks, vm_watch
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.faults import Subject, error_from, moid_of
+from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.faults import (
+    Subject,
+    VsphereError,
+    error_from,
+    moid_of,
+)
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.session import Properties, Session
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm_power import SOFT, PowerPlan
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm_reach import Reach
@@ -20,16 +27,28 @@ from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm_reading impo
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm_request import Request
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm_state import Machine
 
-# A host may show its GPUs' VMs a little later than they start (facts 3.3).
+# How long to wait for a GPU to list a VM that started. The API does not say how current the list is.
 ASSIGNMENT_SECONDS = 60
+# How long to watch one host before asking again where the VM runs: DRS may have moved it.
+HOST_SECONDS = 10
+# How long to watch the power state before looking for the VM's power-on task again.
+POWER_SECONDS = 5
+# Between attempts to start a VM while another task works on it.
+PAUSE = 0.5
+LONGEST_PAUSE = 5
+
+POWER_ON = "VirtualMachine.powerOn"
 
 
 class ShutdownFailed(FleetError):
     code = "shutdown_failed"
 
 
-class NotAssigned(FleetError):
-    code = "gpu_not_assigned"
+class NotStarted(FleetError):
+    """The VM did not reach the state poweredOn in time. Whether it still will is not known."""
+
+    code = "timeout"
+    certain = False
 
 
 @dataclass(frozen=True)
@@ -38,6 +57,7 @@ class Seat:
 
     host: str
     gpus: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
 
 
 def refuse_soft_without_tools(machine: Machine, power: PowerPlan, request: Request) -> None:
@@ -53,11 +73,13 @@ class Running:
         self._session = session
         self._request = request
 
+    # Stopping
     def stop(self, seen: Sighting, how: str) -> None:
         name = seen.machine.name
         subject = Subject(f"shut VM {name} down", vm=name)
         if how == SOFT and (seen.machine.tools_running or not self._request.power_off_force):
-            self._session.call(subject, seen.reference.ShutdownGuest)
+            if not self._unless_off(seen, subject, lambda: self._session.call(subject, seen.reference.ShutdownGuest)):
+                return
             if self._is_off(seen, subject):
                 return
             if not self._request.power_off_force:
@@ -67,68 +89,204 @@ class Running:
                     " power_off_timeout, or use power_off_force: true to power it off after that.",
                 )
         subject = Subject(f"power VM {name} off", vm=name)
-        tasks.run(self._session, subject, seen.reference.PowerOffVM_Task, timeout=self._request.wait_timeout)
+        self._unless_off(seen, subject, lambda: self._run(subject, seen.reference.PowerOffVM_Task))
+
+    def _unless_off(self, seen: Sighting, subject: Subject, stop: Callable[[], Any]) -> bool:
+        """Stop the VM. False if vCenter refuses because the VM is off: somebody else stopped it in the meantime."""
+        try:
+            stop()
+        except VsphereError as error:
+            if error.code != "invalid_power_state" or self._power(seen.reference, subject) != "poweredOff":
+                raise
+            return False
+        return True
 
     def _is_off(self, seen: Sighting, subject: Subject) -> bool:
-        def holds(properties: Properties) -> bool:
-            return str(properties.get("runtime.powerState")) == "poweredOff"
-
         seconds = self._request.power_off_timeout
-        paths = ["runtime.powerState"]
-        return vm_watch.until(self._session, subject, seen.reference, paths, holds, seconds=seconds) is not None
+        return self._reaches(seen.reference, subject, "poweredOff", seconds=seconds)
 
+    # Starting
     def start(self, seen: Sighting, vgpus: Sequence[str], reach: Reach | None, host: str | None) -> Seat:
         """On the given host, or where DRS or vSphere puts it."""
         name = seen.machine.name
         subject = Subject(f"power VM {name} on", vm=name, profiles=tuple(sorted(set(vgpus))))
         if host is not None and reach is not None:
             target = reach.host(host).reference
-            self._run(subject.on(host), seen.reference.PowerOnVM_Task, target)
+            self._persistently(
+                seen, subject, lambda: self._run(subject.on(host), seen.reference.PowerOnVM_Task, target)
+            )
         elif self._request.auto and reach is not None and reach.places_itself and seen.datacenter is not None:
-            self._by_drs(subject, seen)
+            self._persistently(seen, subject, lambda: self._by_drs(subject, seen))
         else:
-            self._run(subject, seen.reference.PowerOnVM_Task)
-        return self.seat(seen.reference, name, expected=bool(vgpus))
+            self._persistently(seen, subject, lambda: self._run(subject, seen.reference.PowerOnVM_Task))
+        seat = self.seat(seen.reference, name, expected=bool(vgpus))
+        only = self._request.creation.esxi_host
+        if only and seat.host and seat.host != only:
+            # vCenter falls back to the VM's current host if the named one is not compatible. A running VM is not moved.
+            strayed = f"VM {name} was to start on host {only}, and vCenter started it on {seat.host}."
+            seat = replace(seat, warnings=(*seat.warnings, strayed))
+        return seat
+
+    def _persistently(self, seen: Sighting, subject: Subject, start: Callable[[], Any]) -> None:
+        """Another task on the VM, such as a backup's snapshot, has to end first. That is no failure of the VM."""
+        deadline = time.monotonic() + self._request.wait_timeout
+        pause = PAUSE
+        while True:
+            try:
+                start()
+            except VsphereError as error:
+                if error.code == "invalid_power_state" and self._power(seen.reference, subject) == "poweredOn":
+                    return
+                if not error.retryable or time.monotonic() + pause > deadline:
+                    raise
+            else:
+                return
+            time.sleep(pause)
+            pause = min(2 * pause, LONGEST_PAUSE)
 
     def _by_drs(self, subject: Subject, seen: Sighting) -> None:
-        """The outer task's success says nothing about the VM (facts 1.5)."""
+        """The success of the outer task says nothing about the VM, and the result need not name the VM's own task.
+
+        The API reference promises a task only for VMs that DRS does not manage. So the power state decides.
+        """
+        before = self._read(seen.reference, subject, "recentTask")
+        known = {moid_of(task) for task in before.get("recentTask") or []}
         result = self._run(subject, seen.datacenter.PowerOnMultiVM_Task, [seen.reference])
         for refused in (result.notAttempted if result else None) or []:
             raise error_from(refused.fault, subject, self._session.name_of)
-        for attempt in (result.attempted if result else None) or []:
-            if attempt.task is not None:
-                tasks.wait(self._session, attempt.task, subject, timeout=self._request.wait_timeout)
+        attempts = (result.attempted if result else None) or []
+        recommended = (result.recommendations if result else None) or []
+        if recommended and not attempts:
+            # The VM's own automation level is manual: DRS names a host and leaves the start to the client.
+            self._run(subject, seen.reference.PowerOnVM_Task, *_recommended_host(recommended))
+        self._await_power(subject, seen, [attempt.task for attempt in attempts if attempt.task is not None], known)
+
+    def _await_power(self, subject: Subject, seen: Sighting, started: list[Any], known: Collection[str]) -> None:
+        """Until the VM is on. Its power-on tasks tell why it is not: those of the result, and those that are newer
+        than the `known` ones.
+        """
+        deadline = time.monotonic() + self._request.wait_timeout
+        while True:
+            left = deadline - time.monotonic()
+            found = self._read(seen.reference, subject, "runtime.powerState", "recentTask")
+            if str(found.get("runtime.powerState")) == "poweredOn":
+                return
+            for task in started or self._new_starts(found, subject, known):
+                tasks.wait(self._session, task, subject, timeout=max(left, 0))
+            if self._reaches(seen.reference, subject, "poweredOn", seconds=min(left, POWER_SECONDS)):
+                return
+            if left <= 0:
+                raise NotStarted(
+                    f"VM {seen.machine.name} was not powered on within {self._request.wait_timeout} seconds.",
+                    hint="vCenter accepted the request and may still start it. Look at its tasks, or wait longer.",
+                )
+
+    def _new_starts(self, found: Properties, subject: Subject, known: Collection[str]) -> list[Any]:
+        """None if the tasks cannot be read, since nothing but the reason of a failure depends on them."""
+        new = [task for task in found.get("recentTask") or [] if moid_of(task) not in known]
+        with suppress(VsphereError):
+            read = self._session.read(subject, new, ["info.descriptionId"])
+            return [task for task, values in read if values.get("info.descriptionId") == POWER_ON]
+        return []
 
     def _run(self, subject: Subject, method: Any, *args: Any) -> Any:
         return tasks.run(self._session, subject, method, *args, timeout=self._request.wait_timeout)
 
+    # Seeing
+    def power(self, seen: Sighting) -> str:
+        """The power state as vCenter shows it now, or nothing if that cannot be found out."""
+        with suppress(FleetError):
+            name = seen.machine.name
+            return self._power(seen.reference, Subject(f"tell whether VM {name} runs", vm=name))
+        return ""
+
+    def has_run(self, reference: Any, name: str) -> bool:
+        """Whether the VM runs or has run, or is about to. An error if that cannot be found out."""
+        subject = Subject(f"tell whether VM {name} has run", vm=name)
+        found = self._read(reference, subject, "runtime.powerState", "runtime.bootTime", "recentTask")
+        if str(found.get("runtime.powerState")) != "poweredOff" or found.get("runtime.bootTime") is not None:
+            return True
+        ended = self._session.read(subject, found.get("recentTask") or [], ["info.descriptionId", "info.state"])
+        return any(
+            values.get("info.descriptionId") == POWER_ON and values.get("info.state") != "error"
+            for _task, values in ended
+        )
+
+    def _power(self, reference: Any, subject: Subject) -> str:
+        return str(self._read(reference, subject, "runtime.powerState").get("runtime.powerState"))
+
+    def _read(self, reference: Any, subject: Subject, *paths: str) -> Properties:
+        read = self._session.read(subject, [reference], paths)
+        return read[0][1] if read else {}
+
+    def _reaches(self, reference: Any, subject: Subject, state: str, *, seconds: float) -> bool:
+        if self._power(reference, subject) == state:
+            return True
+        if seconds <= 0:
+            return False
+
+        def holds(properties: Properties) -> bool:
+            return str(properties.get("runtime.powerState")) == state
+
+        paths = ["runtime.powerState"]
+        return vm_watch.until(self._session, subject, reference, paths, holds, seconds=seconds) is not None
+
     def seat(self, reference: Any, name: str, *, host: Any = None, expected: bool = False) -> Seat:
-        """Where the VM runs. If GPUs are expected to list it, that is waited for."""
+        """Where the VM runs. If GPUs are expected to list it, that is waited for, and its absence is a warning.
+
+        The list is what the host shows of its GPUs, not what keeps the VM running: a VM that is not in it may run well.
+        """
         subject = Subject(f"tell where VM {name} runs", vm=name)
-        if host is None:
-            read = self._session.read(subject, [reference], ["runtime.host"])
-            host = read[0][1].get("runtime.host") if read else None
+        deadline = time.monotonic() + min(ASSIGNMENT_SECONDS, self._request.wait_timeout)
+        host = host or self._host_of(reference, subject)
+        found: Properties = {}
+        while host is not None:
+            paths = ["name", "config.graphicsInfo", *(["configManager.graphicsManager"] if expected else [])]
+            found = self._read(host, subject, *paths)
+            gpus = _listing(found, reference)
+            if gpus or not expected:
+                return Seat(str(found.get("name") or moid_of(host)), gpus)
+            self._refresh(found, subject)
+            left = deadline - time.monotonic()
+            if left > 0:
+                seconds = min(left, HOST_SECONDS)
+                later = vm_watch.until(
+                    self._session,
+                    subject,
+                    host,
+                    paths[:2],
+                    lambda shown: bool(_listing(shown, reference)),
+                    seconds=seconds,
+                )
+                if later is not None:
+                    return Seat(str(later.get("name") or moid_of(host)), _listing(later, reference))
+            if deadline - time.monotonic() <= 0:
+                break
+            host = self._host_of(reference, subject)
         if host is None:
             return Seat("")
-        paths = ["name", "config.graphicsInfo"]
-        (found,) = (values for _reference, values in self._session.read(subject, [host], paths))
-        gpus = _listing(found, reference)
-        if expected and not gpus:
-            later = vm_watch.until(
-                self._session,
-                subject,
-                host,
-                paths,
-                lambda properties: bool(_listing(properties, reference)),
-                seconds=min(ASSIGNMENT_SECONDS, self._request.wait_timeout),
-            )
-            if later is None:
-                raise NotAssigned(
-                    f"VM {name} runs on host {found.get('name')}, and none of its GPUs lists it.",
-                    hint="Look at the host with vgpu.fleet.vsphere_gpu_info, and at the guest with nvidia-smi.",
-                )
-            found, gpus = later, _listing(later, reference)
-        return Seat(str(found.get("name") or moid_of(host)), gpus)
+        where = str(found.get("name") or moid_of(host))
+        doubt = (
+            f"VM {name} runs on host {where}, and none of the host's GPUs lists it yet. Look at the host with"
+            " vgpu.fleet.vsphere_gpu_info, and at the guest with nvidia-smi."
+        )
+        return Seat(where, warnings=(doubt,))
+
+    def _host_of(self, reference: Any, subject: Subject) -> Any:
+        return self._read(reference, subject, "runtime.host").get("runtime.host")
+
+    def _refresh(self, found: Properties, subject: Subject) -> None:
+        """Ask the host to look at its GPUs again. It needs a privilege that few have, and nothing depends on it."""
+        manager = found.get("configManager.graphicsManager")
+        if manager is not None:
+            with suppress(FleetError, AttributeError):
+                self._session.call(subject, manager.RefreshGraphicsManager)
+
+
+def _recommended_host(recommendations: Sequence[Any]) -> list[Any]:
+    actions = [action for recommendation in recommendations for action in recommendation.action or []]
+    hosts = [getattr(action, "targetHost", None) for action in actions]
+    return [host for host in hosts if host is not None][:1]
 
 
 def _listing(properties: Properties, vm: Any) -> tuple[str, ...]:

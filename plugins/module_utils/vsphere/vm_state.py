@@ -98,6 +98,31 @@ class Machine:
         """Profiles of vGPUs in device groups, which count for limits and are left alone."""
         return Counter(device.profile for device in self.devices if device.profile and not device.managed)
 
+    def differences(self, other: Machine) -> list[str]:
+        """What is different in the other state of the same VM, of all that the module can change, in words."""
+        found = [
+            f"{what} was {mine} and is {its}"
+            for what, mine, its in (
+                ("its hardware version", self.hardware_version, other.hardware_version),
+                ("its number of CPUs", self.cpus, other.cpus),
+                ("its memory in MB", self.memory_mb, other.memory_mb),
+                ("the lock of its memory reservation", self.memory_locked, other.memory_locked),
+                ("its set of vGPUs", counted(self.vgpus), counted(other.vgpus)),
+            )
+            if mine != its
+        ]
+        if self.annotation != other.annotation:
+            found.append("its notes are different")
+        if Counter(device.allowed for device in self.managed) != Counter(device.allowed for device in other.managed):
+            found.append("its PCI devices are different")
+        if self._mmio != other._mmio:
+            found.append("its MMIO settings are different")
+        return found
+
+    @property
+    def _mmio(self) -> dict[str, str]:
+        return {key: value for key, value in self.extra_config.items() if key.startswith("pciPassthru.")}
+
 
 def pci_id(ids: Sequence[int]) -> str:
     return ":".join(f"{number:04x}" for number in ids)

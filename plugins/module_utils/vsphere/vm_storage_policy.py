@@ -33,6 +33,9 @@ def profile_spec(session: Session, name: str) -> Any:
             path="/pbm/sdk",
             version="pbm.version.version1",
             sslContext=session.stub.schemeArgs.get("context"),
+            # The service is behind the same proxy as vCenter.
+            httpProxyHost=getattr(session.stub, "httpProxyHost", None),
+            httpProxyPort=getattr(session.stub, "httpProxyPort", None) or 80,
             poolSize=0,
         )
         content = pbm.ServiceInstance("ServiceInstance", stub).RetrieveContent()

@@ -75,6 +75,11 @@ def test_bare_esxi_hosts_become_machines_for_a_bootstrap_role_and_go_back(
         "vsphere_gpu_vm_vms": [{**first, "networks": [addressed], "cloud_init": secret}, second],
         "vsphere_gpu_cluster_inventory": str(inventory),
     }
+    # A2: without a cluster or hosts the playbook ends before it has changed anything.
+    unnamed = {name: value for name, value in cluster.items() if name != "vsphere_gpu_host_cluster"}
+    refused = runs.playbook("vsphere_gpu_cluster", unnamed)
+    assert "vsphere_gpu_host_cluster or vsphere_gpu_host_hosts" in refused.failure, refused.shown
+    assert refused.changed == 0
     rehearsal = runs.playbook("vsphere_gpu_cluster", cluster, check=True)
     assert (rehearsal.status, rehearsal.tasks) == ("successful", ["The GPUs are shared direct"])
 

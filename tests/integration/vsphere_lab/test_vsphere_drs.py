@@ -22,6 +22,7 @@ def wanting(vcenter, profile, *, locked=True):
 
 def test_fact_9_6_drs_starts_a_vm_on_another_host_when_its_own_is_full(full_esx1):
     vcenter = full_esx1
+    vcenter.control("PUT", "/behaviour", {"drs_task": "returned"})
     vm = wanting(vcenter, "nvidia_a40-4q")
     result = vcenter.power_on_by_drs(vm)
     assert [attempt.vm for attempt in result.attempted] == [vm]
@@ -58,7 +59,10 @@ def test_fact_9_6_no_compatible_host_says_why_for_each_host(full_esx1):
 def test_fact_9_6_a_vm_that_cannot_boot_fails_in_its_own_task(vcenter):
     vm = wanting(vcenter, "nvidia_a40-4q", locked=False)
     (attempt,) = vcenter.power_on_by_drs(vm).attempted
-    assert isinstance(vcenter.refused(attempt.task), vim.fault.GenericVmConfigFault)
+    # As the API reference has it: a task is only promised for VMs that DRS does not manage.
+    assert attempt.task is None
+    (task,) = [task for task in vm.recentTask if task.info.descriptionId == "VirtualMachine.powerOn"]
+    assert isinstance(vcenter.refused(task), vim.fault.GenericVmConfigFault)
 
 
 def test_a_plain_power_on_goes_through_drs_as_well(full_esx1):
@@ -76,6 +80,14 @@ def test_without_drs_a_vm_starts_where_it_is_or_not_at_all(start, section):
     fault = vcenter.refused(vm.PowerOnVM_Task())
     assert isinstance(fault, vim.fault.DeviceNotSupported)
     assert "esx3" in fault.msg
+
+
+def test_without_drs_the_task_of_each_vm_is_named(start, section):
+    section["clusters"][0]["drs"] = "off"
+    vcenter = start(section)
+    (attempt,) = vcenter.power_on_by_drs(vcenter.vm("app-1")).attempted
+    vcenter.wait(attempt.task)
+    assert vcenter.vm("app-1").runtime.powerState == "poweredOn"
 
 
 def test_manual_drs_only_recommends(start, section):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 from pyVmomi import vim, vmodl
 
@@ -145,3 +147,22 @@ def test_services_can_be_stopped_and_an_unknown_one_is_refused(vcenter):
     assert not next(s for s in services.serviceInfo.service if s.key == "xorg").running
     with pytest.raises(vim.fault.NotFound):
         services.RestartService("nothing")
+
+
+@pytest.mark.parametrize("behaviour", ["on_refresh", "never"])
+def test_the_list_of_vms_on_a_gpu_can_be_behind_until_it_is_refreshed(vcenter, behaviour):
+    vcenter.running("before", "nvidia_a40-8q", host=vcenter.host("esx1"))
+    vcenter.control("PUT", "/behaviour", {"graphics_info": behaviour})
+    vcenter.running("after", "nvidia_a40-8q", host=vcenter.host("esx1"))
+    assert vcenter.vms_per_gpu("esx1") == [["before"], []]
+    vcenter.host("esx1").configManager.graphicsManager.Refresh()
+    assert vcenter.vms_per_gpu("esx1") == [["before"], ["after"] if behaviour == "on_refresh" else []]
+
+
+def test_the_list_of_vms_on_a_gpu_can_come_later(vcenter):
+    vcenter.control("PUT", "/behaviour", {"graphics_info": "delayed", "graphics_delay_ms": 300})
+    vcenter.running("vm", "nvidia_a40-8q", host=vcenter.host("esx1"))
+    assert vcenter.vms_per_gpu("esx1") == [[], []]
+    deadline = time.monotonic() + 10
+    while vcenter.vms_per_gpu("esx1") != [["vm"], []]:
+        assert time.monotonic() < deadline

@@ -43,3 +43,13 @@ def test_copies_may_share_the_uuid_of_the_bios(vcenter):
     found = vcenter.content.searchIndex.FindAllByUuid(None, uuid, True, False)
     assert sorted(vm.name for vm in found) == ["app-1", "twin"]
     assert twin.config.instanceUuid != vcenter.vm("app-1").config.instanceUuid
+
+
+def test_a_datacenter_can_be_in_folders(start, section):
+    section["datacenters"] = [
+        {"name": section.pop("datacenter"), "folder": "europe/west", "clusters": section.pop("clusters")}
+    ]
+    for key in ("datastores", "networks", "templates", "vms"):
+        section["datacenters"][0][key] = section.pop(key)
+    vcenter = start(section)
+    assert vcenter.content.searchIndex.FindByInventoryPath("europe/west/dc1/vm/app-1") == vcenter.vm("app-1")

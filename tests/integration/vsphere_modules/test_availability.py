@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from pyVmomi import vim
 
 from tests.integration.modules.examples import examples
 
@@ -251,6 +252,42 @@ def test_a_thousand_vms_on_sixteen_hosts_take_six_calls(start, thousand, ask):
         "QueryConfigTarget": 1,
         "Logout": 1,
     }
+
+
+def test_a12_clusters_of_one_name_in_two_datacenters_are_two(start, section, playbooks):
+    own = {key: section.pop(key) for key in ("datastores", "networks", "templates", "vms", "clusters")}
+    stopped = {"name": "stopped-{n}", "count": 5, "host": "esx1", "vgpus": ["nvidia_a40-48q"], "memory_locked": True}
+    far = {"name": "gpu", "hosts": [{"name": "far1", "gpus": [{"board": "A40"}]}]}
+    section.pop("datacenter")
+    section["datacenters"] = [
+        {"name": "dc1", **own, "vms": [stopped]},
+        {"name": "dc2", "folder": "europe", "clusters": [far], "datastores": ["ds1"]},
+    ]
+    vcenter = start(section)
+    run = playbooks(vcenter)
+    where = {"cluster": "gpu", "datacenter": "/europe/dc2"}
+    both, ambiguous, one, shown, changed, unknown = run.tasks(
+        ("vgpu_availability", {"platform": "vsphere"}),
+        ("vgpu_availability", {"platform": "vsphere", "cluster": "gpu"}),
+        ("vgpu_availability", {"platform": "vsphere", "cluster": "gpu", "datacenter": "dc2"}),
+        ("vsphere_gpu_info", where),
+        ("vsphere_gpu_host", {**where, "assignment_policy": "consolidation"}),
+        ("vsphere_gpu_info", {"datacenter": "dc3"}),
+    )
+    clusters = next(record for record in both["profiles"] if record["profile"] == "nvidia_a40-48q")["clusters"]
+    # The stopped VMs of dc1 are too many for its own four GPUs, and take nothing of dc2.
+    found = [(record["cluster"], record["datacenter"], record["claimed"], record["free"]) for record in clusters]
+    assert found == [("gpu", "dc1", 5, 0), ("gpu", "dc2", 0, 1)]
+    assert ambiguous.code == unknown.code == "nothing_selected"
+    assert "datacenter" in ambiguous["error"]["hint"]
+    assert "europe/dc2" in unknown["error"]["hint"]
+    assert counted(one, "nvidia_a40-48q", "free") == (1,)
+    assert [node["name"] for node in shown["nodes"]] == ["far1"]
+    assert [host["name"] for host in changed["hosts"]] == ["far1"], changed.message
+    policies = {
+        host.name: host.config.graphicsConfig.sharedPassthruAssignmentPolicy for host in vcenter.all(vim.HostSystem)
+    }
+    assert policies == {"esx1": "performance", "esx2": "performance", "esx3": "performance", "far1": "consolidation"}
 
 
 def test_options_of_the_other_platform_are_not_mixed_up(vcenter, playbooks, monkeypatch):

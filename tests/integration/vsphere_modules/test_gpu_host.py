@@ -243,3 +243,22 @@ def test_the_examples_in_the_documentation_work(vcenter, playbooks):
     results = playbooks(vcenter).run(examples("vsphere_gpu_host"))
     assert not any(result.failed for result in results)
     assert results[-1]["msg"] == []
+
+
+def test_a2_h2_hosts_that_nobody_named_are_never_configured(vcenter, playbooks):
+    run = playbooks(vcenter)
+    vcenter.mark()
+    empty = {"graphics_type": "shared"}
+    results = run.tasks(
+        ("vsphere_gpu_host", {**empty, "esxi_hosts": []}),
+        ("vsphere_gpu_host", {**empty, "cluster": ""}),
+        ("vsphere_gpu_host", {**empty, "cluster": "", "esxi_hosts": [], "datacenter": "dc1"}),
+    )
+    assert [result.code for result in results] == ["nothing_selected"] * 3
+    role = {"name": "vgpu.fleet.vsphere_gpu_host"}
+    for variables in ({}, {"vsphere_gpu_host_datacenter": "dc1"}):
+        given = {"vsphere_gpu_host_state": "absent", **variables}
+        refused = run.run_all({"ansible.builtin.include_role": role, "vars": given, "ignore_errors": True})[-1]
+        assert refused.failed
+        assert "vsphere_gpu_host_cluster or vsphere_gpu_host_hosts" in refused.message
+    assert vcenter.writes == 0

@@ -527,7 +527,7 @@ def test_tasks_are_awaited_by_updates_and_never_asked_for_again_and_again(vcente
     assert result.changed, result.message
     # Queued, running, done: three updates for each of three tasks, the one inside DRS's included.
     assert 3 <= vcenter.calls["WaitForUpdatesEx"] <= 9
-    assert vcenter.calls["RetrievePropertiesEx"] <= 8
+    assert vcenter.calls["RetrievePropertiesEx"] <= 12
     assert "RetrieveProperties" not in vcenter.calls
 
 

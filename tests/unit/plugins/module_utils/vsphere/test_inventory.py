@@ -40,10 +40,41 @@ def test_what_nothing_matches_is_an_error_with_what_there_is(selection, words):
     assert words in str(caught.value)
 
 
-def test_two_clusters_of_one_name_are_not_guessed_between():
-    twins = [host("a1", datacenter="dc1"), host("b1", datacenter="dc2")]
-    with pytest.raises(NothingSelected, match="several clusters gpu"):
-        inventory.selected(twins, cluster="gpu")
+TWINS = [
+    host("a1", datacenter="dc1", datacenter_path="/dc1", resource="domain-c1"),
+    host("b1", datacenter="dc2", datacenter_path="/europe/dc2", resource="domain-c2"),
+    host("c1", datacenter="dc2", datacenter_path="/asia/dc2", resource="domain-c3"),
+]
+
+
+def test_a12_two_clusters_of_one_name_are_told_apart_by_their_datacenter_and_never_guessed_between():
+    with pytest.raises(NothingSelected, match="several clusters gpu") as caught:
+        inventory.selected(TWINS, cluster="gpu")
+    assert "Name the datacenter" in caught.value.hint
+    assert [one.name for one in inventory.selected(TWINS, cluster="gpu", datacenter="dc1")] == ["a1"]
+    for path in ("/europe/dc2", "europe/dc2"):
+        assert [one.name for one in inventory.selected(TWINS, cluster="gpu", datacenter=path)] == ["b1"]
+    assert [one.name for one in inventory.selected(TWINS, datacenter="/dc1")] == ["a1"]
+    with pytest.raises(NothingSelected, match="several datacenters dc2: /asia/dc2, /europe/dc2"):
+        inventory.selected(TWINS, datacenter="dc2")
+    with pytest.raises(NothingSelected, match="no datacenter with hosts 'dc9'"):
+        inventory.selected(TWINS, datacenter="dc9")
+
+
+def test_h2_an_empty_list_of_hosts_selects_none():
+    assert names(esxi_hosts=[]) == names(cluster="gpu", esxi_hosts=[]) == []
+
+
+def test_a12_clusters_in_datacenters_inside_folders_have_the_path_of_their_datacenter():
+    shown = {
+        "group-d1": {"name": "europe"},
+        "datacenter-1": {"name": "dc1", "parent": "group-d1"},
+        "group-h1": {"name": "host", "parent": "datacenter-1"},
+        "group-h2": {"name": "racks", "parent": "group-h1"},
+        "domain-c1": {"name": "gpu", "parent": "group-h2"},
+    }
+    assert inventory._datacenter("domain-c1", shown, {"datacenter-1"}) == ("dc1", "/europe/dc1")
+    assert inventory._datacenter("domain-c9", shown, {"datacenter-1"}) == ("", "")
 
 
 def fake_session(version="8.0.3.0"):

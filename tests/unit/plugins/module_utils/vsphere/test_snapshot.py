@@ -5,8 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.availability import Availability
+from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.findings import findings
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.inventory import Configured, ProfileFacts
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.mig import instances
+from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm_change import Hosts
+from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm_state import Machine
 
 from tests.unit.plugins.module_utils.vsphere.facts import (
     A40,
@@ -160,3 +164,43 @@ def test_names_that_occur_twice_are_told_apart_by_id():
 def test_a_spelling_finds_the_hosts_own_name():
     assert snapshot(host()).known.resolve("A40-8Q") == "nvidia_a40-8q"
     assert snapshot(host()).known.resolve("NVIDIA A40-8Q") == "nvidia_a40-8q"
+
+
+def twins():
+    """Two clusters of one name. The one of dc1 has a GPU less than its stopped VMs need; dc2 is empty."""
+    one = host("a1", gpu(), datacenter="dc1", resource="domain-c1")
+    other = host("b1", gpu(), datacenter="dc2", resource="domain-c2")
+    stopped = [vm(name, "nvidia_a40-48q", on="a1", power="poweredOff") for name in ("v1", "v2")]
+    return snapshot(one, other, vms=tuple(stopped))
+
+
+def test_a12_clusters_of_one_name_are_two_records_and_stopped_vms_stay_in_their_own():
+    record = next(one for one in Availability(twins()).profile_records() if one["profile"] == "nvidia_a40-48q")
+    shown = [(one["cluster"], one["datacenter"], one["claimed"], one["free"]) for one in record["clusters"]]
+    assert shown == [("gpu", "dc1", 2, 0), ("gpu", "dc2", 0, 1)]
+
+
+def test_a12_a_vm_is_changed_among_the_hosts_of_its_own_cluster():
+    hosts = Hosts(None)
+    hosts.all = [
+        host("a1", datacenter="dc1", resource="domain-c1"),
+        # The same names once more, in a datacenter of that name in another folder.
+        host("a2", datacenter="dc1", resource="domain-c2"),
+        host("a3", datacenter="dc1", resource="domain-c1"),
+    ]
+    around = hosts.around(Machine("vm-1", "web", host="host-a1"))
+    assert [one.name for one in around.hosts] == ["a1", "a3"]
+
+
+def test_a14_a_vm_that_moved_out_of_the_selection_or_has_no_host_is_no_finding():
+    moved, lost = vm("moved", "nvidia_a40-8q", on="esx9"), replace(vm("lost", "nvidia_a40-8q"), host="")
+    found = findings(snapshot(host(default_type="sharedDirect"), vms=(moved, lost)))
+    assert found == []
+
+
+def test_a12_a_profile_of_a_cluster_of_the_same_name_elsewhere_is_not_on_offer():
+    shared = {"default_type": "sharedDirect"}
+    one = host("a1", profiles=("nvidia_a40-4q",), datacenter="dc1", resource="domain-c1", **shared)
+    other = host("b1", datacenter="dc2", resource="domain-c2", **shared)
+    (found,) = findings(snapshot(one, other, vms=(vm("v1", "nvidia_a40-8q", on="a1", power="poweredOff"),)))
+    assert found.kind == "profile_not_offered"
