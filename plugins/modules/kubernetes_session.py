@@ -43,6 +43,8 @@ attributes:
     support: none
 seealso:
   - module: kubernetes.core.k8s
+author:
+  - The vgpu.fleet contributors (@vgpu-fleet)
 """
 
 EXAMPLES = r"""
