@@ -29,6 +29,8 @@ SELECTIONS = {
     ("harvester_gpu_info", "profiles"),
     ("harvester_mig", "gpus"),
     ("harvester_mig", "nodes"),
+    ("harvester_reprofile", "gpus"),
+    ("harvester_reprofile", "nodes"),
     ("harvester_sriov_gpu", "gpus"),
     ("harvester_sriov_gpu", "nodes"),
     ("harvester_vgpu", "devices"),
@@ -47,6 +49,10 @@ SELECTIONS = {
 # What one named object should have. An empty list declares that it has none.
 CONTENTS = {
     ("harvester_mig", "instances"),
+    ("harvester_reprofile", "layout"),
+    # Without any, no VM may be stopped.
+    ("harvester_reprofile", "vms"),
+    ("harvester_reprofile", "vms.vgpus"),
     ("harvester_vgpu_vm", "vgpus"),
     ("rancher_gpu_pool", "disks"),
     ("rancher_gpu_pool", "networks"),
@@ -55,6 +61,7 @@ CONTENTS = {
     ("rancher_gpu_pool", "vgpus"),
     ("vgpu_availability", "demand"),
     ("vgpu_availability", "demand.vgpus"),
+    ("vgpu_availability", "demand.vms"),
     ("vsphere_gpu_host", "devices"),
     ("vsphere_vgpu_vm", "networks"),
     ("vsphere_vgpu_vm", "networks.dns"),
@@ -68,6 +75,8 @@ NONE = {"exclusive": True, "reprofile": True}
 WIDEST: dict[tuple[str, str], dict[str, Any]] = {
     ("harvester_mig", "gpus"): {"gpus": [], "state": "disabled"},
     ("harvester_mig", "nodes"): {"nodes": [], "state": "disabled"},
+    ("harvester_reprofile", "gpus"): {"gpus": [], "layout": [{"profile": PROFILE, "count": 1}]},
+    ("harvester_reprofile", "nodes"): {"nodes": [], "layout": [{"profile": PROFILE, "count": 1}]},
     ("harvester_sriov_gpu", "gpus"): {"gpus": [], **OFF},
     ("harvester_sriov_gpu", "nodes"): {"nodes": [], **OFF},
     ("harvester_vgpu", "devices"): {"devices": [], **NONE},

@@ -492,7 +492,7 @@ def test_reprofile_drift_and_addons_leave_guests_alone(world: World, data: st.Da
     every = MIG if world.mig else TIME_SLICED
     layout = [{"profile": data.draw(st.sampled_from(every)), "count": data.draw(st.integers(1, 4))}]
     gpus = [f"{node}-000008000" for node in NODES]
-    made = reprofile_plan(found, gpus, layout, [{"name": name, "namespace": "default"} for name in allowed])
+    made = reprofile_plan(taken.fleet, gpus, layout, [{"name": name, "namespace": "default"} for name in allowed])
     stopped: set[str] = set()
     for change in made["work"]:
         stopped |= {vm["name"] for vm in change["vms"]}

@@ -107,6 +107,9 @@ class Cluster:
                 name = query.get("fieldSelector", "").removeprefix("metadata.name=")
                 items = [item for item in self.things[path].values() if name in ("", item["metadata"]["name"])]
                 return {"items": copy.deepcopy(items), "metadata": {"resourceVersion": str(self.revision)}}
+            if len(path.partition("/namespaces/")[2].split("/")) == 2:
+                # A list within a namespace, such as the pods that a diagnosis looks at.
+                return {"items": [], "metadata": {"resourceVersion": str(self.revision)}}
             listing, key = self._split(path)
             if key not in self.things.get(listing, {}):
                 raise NotFound(f"{path} not found", status=404)
@@ -144,7 +147,13 @@ class Cluster:
             self._die_if_killed()
             return answer
 
-    def watch(self, path: str, revision: str, seconds: float) -> Any:
+    @property
+    def now(self) -> float:
+        return time.time()
+
+    def watch(self, path: str, revision: str, seconds: float, *, opened: Any = None) -> Any:
+        if opened:
+            opened()
         at, deadline = int(revision), time.monotonic() + seconds
         while time.monotonic() < deadline:
             with self._lock:
