@@ -16,7 +16,7 @@ import socket
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 from ansible_collections.vgpu.fleet.plugins.module_utils.errors import FleetError, listing
@@ -361,7 +361,8 @@ class Reprofile:
     def _noted(self, cluster: Cluster, change: Json) -> Batch:
         """Write down what there is: first on the VMs, then on the GPUs. From then on it may be changed."""
         gpus = tuple(GpuRecord.of(gpu) for gpu in cluster.snapshot.fleet.gpus if gpu.name in change["gpus"])
-        together = {"gpus": tuple(gpu.name for gpu in gpus), "vms": tuple(path_of(vm) for vm in change["vms"])}
+        names, paths = tuple(gpu.name for gpu in gpus), tuple(path_of(vm) for vm in change["vms"])
+        together = replace(self._entry, gpus=names, vms=paths)
         # A VM that is changed alone has nothing else to tell whether that has begun.
         phase = PLANNED if gpus else CHANGING
         vms: list[VmRecord] = []
@@ -374,17 +375,14 @@ class Reprofile:
             record = VmRecord.of(
                 self._machine(cluster.snapshot, path, item), {one["profile"]: one["count"] for one in vm["after"]}
             )
-            entry = replace(
-                self._entry, **together, phase=phase, before=record.before(), after={"vgpus": dict(record.gets)}
-            )
+            entry = replace(together, phase=phase, before=record.before(), after={"vgpus": dict(record.gets)})
             if self._keeper.take(journal.vm_path(path), entry) is None:
                 self._note_gone(path)
                 continue
             vms.append(record)
         for gpu in gpus:
             entry = replace(
-                self._entry,
-                **together,
+                together,
                 phase=CHANGING,
                 before=gpu.as_dict(),
                 after={"layout": self._request.listed},
@@ -579,7 +577,8 @@ class Reprofile:
             except FleetError as error:
                 lost.append(f"{what}: {error}")
 
-        tried("", lambda: [self._mark(name, UNDOING) for name in batch.gpu_names])
+        for name in batch.gpu_names:
+            tried("", partial(self._mark, name, UNDOING))
         lost.clear()
         fleet = self._read_or_none()
         if fleet is None or any(gpu.differs(fleet) for gpu in batch.gpus):
