@@ -57,8 +57,8 @@ def _bound_node(node: Node, running: list[Claim]) -> Node:
     here = [claim for claim in running if claim.node in (None, node.name)]
     if not here:
         return node
-    keys = Counter(_key(slot.profile or slot.wanted) for gpu in node.gpus for slot in gpu.slots if not slot.empty)
-    hidden = [claim.holder for claim in here if claim.node and keys[_key(claim.profile)] < claim.count]
+    shown = Counter(_key(slot.profile or slot.wanted) for gpu in node.gpus for slot in gpu.slots)
+    hidden = [claim.holder for claim in here if claim.node and shown[_key(claim.profile)] < claim.count]
     return replace(node, gpus=tuple(_bound_gpu(gpu, here, hidden) for gpu in node.gpus))
 
 
