@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -142,7 +142,7 @@ def take_back(
     )
 
 
-def _without(fleet: Fleet, gone: Any) -> Fleet:
+def _without(fleet: Fleet, gone: Callable[[Holder], bool]) -> Fleet:
     def slot(one: Slot) -> Slot:
         return replace(one, holders=tuple(holder for holder in one.holders if not gone(holder)))
 
