@@ -157,8 +157,8 @@ def _mig_under_way(snapshot: Snapshot, name: str, gpu: Json) -> tuple[str, Pace]
     if item is None:
         children = snapshot.children.get(name, [])
         shows = any((one.get("status") or {}).get("availableTypes") or snapshot.configured_as(one) for one in children)
-        boards = [catalog.find_board(board) for record in snapshot.fleet.gpus if record.name == name
-                  for board in record.boards]  # fmt: skip
+        names = next((record.boards for record in snapshot.fleet.gpus if record.name == name), ())
+        boards = [catalog.find_board(one) for one in names]
         capable = bool(boards) and all(board and board.mig_capable for board in boards)
         skipped = snapshot.era.skips_mig and skips_mig(gpu)
         if capable and not shows and snapshot.era.has_mig and not skipped:
@@ -187,9 +187,9 @@ def _types_outdated(snapshot: Snapshot, name: str, children: list[Json]) -> tupl
     if mig is not None:
         made = read_configuration(mig)
         waiting = made.status == SYNCED and sum(made.instances.values()) > len(configured)
-        return ("its vGPU devices do not offer the types of its MIG instances yet", WORK) if (
-            empty and waiting and not offered
-        ) else None  # fmt: skip
+        if empty and waiting and not offered:
+            return "its vGPU devices do not offer the types of its MIG instances yet", WORK
+        return None
     if not empty:
         return None
     told = "its vGPU devices do not offer yet what fits beside the vGPUs it has"
