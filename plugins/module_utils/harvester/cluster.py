@@ -171,8 +171,14 @@ class Cluster:
         check_mode: bool,
         wait: bool,
         seconds: float,
+        in_journal: bool = False,
     ) -> Applied:
-        """Take the steps and wait for the goals; in check mode only ask whether the steps would be accepted."""
+        """Take the steps and wait for the goals; in check mode only ask whether the steps would be accepted.
+
+        `in_journal` is for the run whose journal the GPUs carry. Anybody else is refused.
+        """
+        if not in_journal:
+            self._refuse_held(steps)
         if not steps and (check_mode or not wait or not any(goal.lacking(self.snapshot) for goal in goals)):
             return Applied(predicted, steps)
         # Most tasks find everything in place and need none of this.
@@ -183,6 +189,13 @@ class Cluster:
             return Applied(predicted, steps)
         outcome = execution.Execution(self.api, self.snapshot, wait=wait, seconds=seconds).run(steps, goals)
         return Applied(outcome.snapshot.fleet, outcome.steps(steps), outcome.warnings, outcome.snapshot)
+
+    def _refuse_held(self, steps: Sequence[Step]) -> None:
+        gpus = [self.snapshot.gpus.items[name] for name in sorted({step.gpu for step in steps})]
+        if any(r.JOURNAL_ANNOTATION in (gpu["metadata"].get("annotations") or {}) for gpu in gpus):
+            from ansible_collections.vgpu.fleet.plugins.module_utils.harvester import journal
+
+            journal.refuse_held(gpus=gpus)
 
 
 def _concerned(concerned: Callable[[Cluster], Collection[str]], cluster: Cluster, error: FleetError) -> Collection[str]:

@@ -27,7 +27,7 @@ from ansible_collections.vgpu.fleet.plugins.module_utils.harvester import resour
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.api import ApiServer, Conflict, Json, NotFound
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.snapshot import key_of
 
-JOURNAL = "vgpu.fleet/journal"
+JOURNAL = r.JOURNAL_ANNOTATION
 # Changes every few seconds while the run is at work. Whether it changes can be told without comparing clocks.
 ALIVE = "vgpu.fleet/journal-alive"
 BEAT_SECONDS = 5.0
@@ -111,6 +111,16 @@ def entries(gpus: Iterable[Json], vms: Iterable[Json]) -> dict[str, Entry]:
     """All journals there are, by the path of their object."""
     places = [(gpu_path(key_of(gpu)), gpu) for gpu in gpus] + [(vm_path(key_of(vm)), vm) for vm in vms]
     return {path: entry for path, item in places if (entry := Entry.of(item))}
+
+
+def refuse_held(gpus: Iterable[Json] = (), vms: Iterable[Json] = ()) -> None:
+    """Refuse to change objects that a reprofile run has in hand, or was changing when it was cut off."""
+    runs = by_run(entries(gpus, vms))
+    if runs:
+        raise Held(
+            f"The objects belong to {'; '.join(map(described, runs.values()))}.",
+            hint="Wait for that run, or finish or undo it with vgpu.fleet.harvester_reprofile.",
+        )
 
 
 def by_run(found: Mapping[str, Entry]) -> dict[str, dict[str, Entry]]:

@@ -482,6 +482,7 @@ class Reprofile:
             check_mode=False,
             wait=True,
             seconds=self._seconds,
+            in_journal=True,
         )
         self.warnings += applied.warnings
 
@@ -626,6 +627,7 @@ class Reprofile:
                 check_mode=False,
                 wait=True,
                 seconds=self._seconds,
+                in_journal=True,
             )
 
     def _compare(self, batch: Batch, lost: list[str]) -> None:

@@ -31,6 +31,8 @@ ALLOCATION_NOTE = "harvesterhci.io/deviceAllocationDetails"
 SKIP_MIG_ANNOTATION = "harvesterhci.io/skip-mig-configuration"
 OVERRIDE_ANNOTATION = "pcidevice.harvesterhci.io/override-resource-name"
 CONFIGURED = "vGPUConfigured"
+# What a reprofile run writes on the objects that it changes.
+JOURNAL_ANNOTATION = "vgpu.fleet/journal"
 
 PCIDEVICES_ADDON = "pcidevices-controller"
 DRIVER_ADDON = "nvidia-driver-toolkit"

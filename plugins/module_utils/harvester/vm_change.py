@@ -121,6 +121,8 @@ class VmChange:
 
     def run(self, *, check_mode: bool) -> Outcome:
         plan = self._plan(self._machine())
+        if plan.changed or plan.restart:
+            self._refuse_held(plan.machine.vm)
         if plan.changed:
             self._judge(plan)
         self._warnings += vm_rules.doubts(self._key, plan.vgpus, compute=self._wish.compute)
@@ -142,6 +144,13 @@ class VmChange:
         if plan.restart:
             machine = self._restart(machine)
         return Outcome(plan, machine, predicted=False, warnings=self._warnings)
+
+    @staticmethod
+    def _refuse_held(vm: Json) -> None:
+        if r.JOURNAL_ANNOTATION in (vm["metadata"].get("annotations") or {}):
+            from ansible_collections.vgpu.fleet.plugins.module_utils.harvester import journal
+
+            journal.refuse_held(vms=[vm])
 
     # Reading and deciding
     def _machine(self) -> Machine:

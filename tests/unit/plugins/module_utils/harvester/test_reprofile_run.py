@@ -7,7 +7,12 @@ import json
 from typing import Any
 
 import pytest
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester import journal, resources as r
+from ansible_collections.vgpu.fleet.plugins.module_utils.harvester import (
+    cluster as harvester,
+    journal,
+    resources as r,
+    snapshot,
+)
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.api import Denied
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.reprofile_run import (
     Reprofile,
@@ -15,6 +20,8 @@ from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.reprofile_run
     ReprofileRefused,
     Request,
 )
+from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.vm_change import VmChange, Wish as VmWish
+from ansible_collections.vgpu.fleet.plugins.module_utils.planning.steps import DISABLE, Step
 
 from tests.unit.plugins.module_utils.harvester.objects import Q4, Q8
 from tests.unit.plugins.module_utils.harvester.vm_cluster import Cluster, Killed
@@ -234,6 +241,21 @@ def test_r4_somebody_elses_journal_is_refused_and_named() -> None:
         assert "phase changing" in text
         assert " ago) by " in text
         assert cluster.state() == state
+
+
+def test_r4_other_modules_leave_a_gpu_and_a_vm_with_a_journal_alone() -> None:
+    cluster = killed(3)
+    writes = len(cluster.writes)
+    opened = harvester.Cluster(cluster, snapshot.read(cluster))
+    step = Step(DISABLE, "n1", "n1-000008000", "n1-000008004", before=Q4)
+    with pytest.raises(journal.Held, match=r"belong to run .* by .*harvester_reprofile"):
+        opened.apply([step], [], opened.snapshot.fleet, check_mode=False, wait=True, seconds=1)
+    wish = VmWish("trainer", "default", [{"profile": Q8, "count": 1}])
+    with pytest.raises(journal.Held, match="trainer"):
+        VmChange(opened, wish, wait=False, seconds=1).run(check_mode=True)
+    assert len(cluster.writes) == writes
+    # What is in place needs no change, and nobody is refused for that.
+    opened.apply([], [], opened.snapshot.fleet, check_mode=False, wait=True, seconds=1)
 
 
 def test_r4_a_run_elsewhere_is_not_in_the_way() -> None:
