@@ -154,8 +154,12 @@ def _obstacle(problem: Problem, layout: Layout, missing: Missing, index: int) ->
     target = layout.targets.get(index)
     planned = {} if target is None else {problem.names[key]: count for key, count in target.assigned.items() if count}
     has = ", ".join(f"{count} x {name}" for name, count in sorted(planned.items()))
-    why = f"this plan fills it with {has}{beside}" if has else f"its room goes to other demands{beside}"
-    return Obstacle("taken", why, held)
+    why = f"this plan fills it with {has}" if has else "its room goes to other demands"
+    if held:
+        return Obstacle("taken", f"{why} beside", held)
+    # VMs that hold vGPUs of the same profile are in the way as well: a GPU cannot be cut anew under them.
+    same = tuple(slot for slot in problem.sites[index].gpu.ordered_slots if slot.holders)
+    return Obstacle("taken", f"{why}, and it cannot be changed under" if same else why, same)
 
 
 def _unasked(problem: Problem, layout: Layout) -> Iterator[Shortfall]:
