@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from lab import up
-from tests.integration import warm_interpreter
 from tests.integration.labs import Lab
 from tests.integration.modules.beginnings import begin, beginning
 from tests.integration.modules.moments import SPEED
@@ -84,13 +83,6 @@ def lab_mdev(running: Lab, request: pytest.FixtureRequest) -> Lab:
     return begin(running, "1.7", request)
 
 
-@pytest.fixture(scope="session")
-def python() -> Iterator[Path]:
-    """For modules, which would import the same things again for each of hundreds of tasks."""
-    with warm_interpreter.started("harvester") as interpreter:
-        yield interpreter
-
-
 @pytest.fixture
-def playbooks(running: Lab, tmp_path: Path, python: Path) -> Playbooks:
-    return Playbooks(tmp_path, running.env, python=python)
+def playbooks(running: Lab, tmp_path: Path) -> Playbooks:
+    return Playbooks(tmp_path, running.env)

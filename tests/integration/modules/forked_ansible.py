@@ -42,7 +42,11 @@ class Forks:
 
 
 def _serve() -> None:
-    from ansible.cli.playbook import main  # what takes the time
+    # What takes the time. Each run is a fork, in which tasks of the collection are forked again.
+    import pyVim.connect  # noqa: F401
+    import urllib3  # noqa: F401
+    import yaml  # noqa: F401
+    from ansible.cli.playbook import main
 
     for line in sys.stdin:
         run = json.loads(line)

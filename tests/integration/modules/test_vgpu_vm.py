@@ -45,8 +45,8 @@ def vms_vfio(vm_lab: Lab) -> Lab:
 
 
 @pytest.fixture
-def plays(vm_lab: Lab, tmp_path: Path, python: Path) -> Playbooks:
-    return Playbooks(tmp_path, vm_lab.env, python=python)
+def plays(vm_lab: Lab, tmp_path: Path) -> Playbooks:
+    return Playbooks(tmp_path, vm_lab.env)
 
 
 def make(lab: Lab, name: str, *names: str, run: bool = False, **devices: list[Json]) -> None:

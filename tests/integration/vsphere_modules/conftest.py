@@ -14,7 +14,6 @@ from pyVim.connect import Disconnect
 from pyVmomi import vim
 
 from lab import binaries, scenario, vsphere
-from tests.integration import warm_interpreter
 from tests.integration.modules.playbooks import Playbooks
 from tests.integration.vsphere_lab.conftest import VCenter as Client
 
@@ -140,21 +139,15 @@ def version(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-@pytest.fixture(scope="session")
-def interpreter() -> Iterator[Path]:
-    with warm_interpreter.started("vsphere") as interpreter:
-        yield interpreter
-
-
 @pytest.fixture
-def playbooks(tmp_path: Path, interpreter: Path) -> Callable[[VCenter], Playbooks]:
+def playbooks(tmp_path: Path) -> Callable[[VCenter], Playbooks]:
     """Runs tasks against a vCenter, with the environment that a user of it has."""
     made: list[Playbooks] = []
 
     def against(vcenter: VCenter) -> Playbooks:
         folder = tmp_path / f"plays-{len(made)}"
         folder.mkdir()
-        made.append(Playbooks(folder, vcenter.env, python=interpreter))
+        made.append(Playbooks(folder, vcenter.env))
         return made[-1]
 
     return against
