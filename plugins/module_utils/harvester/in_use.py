@@ -167,10 +167,14 @@ _SUFFIXES = _suffixes()
 
 @dataclass(frozen=True)
 class Device:
-    """What is known of a vGPU device here: its node and the types it may be handed out as."""
+    """What is known of a vGPU device here: its node, the types it may be handed out as, and whether they last.
+
+    They do not if the device is asked to be something else, which it becomes at the next reboot.
+    """
 
     node: str = ""
     types: frozenset[str] = frozenset()
+    lasts: bool = True
 
 
 @dataclass(frozen=True)
@@ -279,7 +283,9 @@ class Users:
         named = self._names(wanted)
         for device in named:
             self.hold(device, holder)
-        self._claim(self._counts(wanted) - self._types_of({*noted, *named}), holder, [None])
+        # A device that becomes something else at the next reboot may not be there any more when the VM starts.
+        lasting = [name for name in {*noted, *named} if self._devices.get(name, Device()).lasts]
+        self._claim(self._counts(wanted) - self._types_of(lasting), holder, [None])
 
     def _is_reliable(self, vm: Json, instance: Json) -> bool:
         """Whether the annotation tells for certain which devices an instance has."""

@@ -107,12 +107,17 @@ class Snapshot:
     @cached_property
     def users(self) -> Users:
         """Who has or wants which device."""
-        devices = {name: Device(vgpu["spec"].get("nodeName", ""), self._types_of(vgpu)) for name, vgpu in self._vgpus()}
+        devices = {name: self._device(vgpu) for name, vgpu in self._vgpus()}
         users = Users(self.vms.items, self.instances.items, devices, self.known, self.pods)
         for name, vgpu in self._vgpus():
             for holder in self._other_holders(name, vgpu):
                 users.hold(name, holder)
         return users
+
+    def _device(self, vgpu: Json) -> Device:
+        asked, configured = vgpu["spec"].get("vGPUTypeName"), self.configured_as(vgpu)
+        lasts = not (asked and configured) or asked == configured
+        return Device(vgpu["spec"].get("nodeName", ""), self._types_of(vgpu), lasts)
 
     def _vgpus(self) -> Iterable[tuple[str, Json]]:
         return self.vgpus.items.items()
