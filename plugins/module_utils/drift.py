@@ -101,7 +101,8 @@ def _devices(findings: Iterable[Mapping[str, Any]], fleet: Fleet, planned: set[s
         elif kind == "type_differs" and places[device][1].in_use and places[device][1].correctable:
             gpu, slot = places[device]
             said = f"{text} Its spec is set back to {slot.profile}, which changes nothing for the VM that uses it."
-            yield _finding(kind, device, said, "device", gpu=gpu.name, wanted={"name": device, "profile": slot.profile})
+            # By itself: a neighbour that cannot be repaired must not keep this from being done.
+            yield _finding(kind, device, said, "spec", gpu=gpu.name, wanted={"name": device, "profile": slot.profile})
         elif kind == "type_differs" and not places[device][1].holders:
             gpu, slot = places[device]
             yield _finding(kind, device, text, "device", gpu=gpu.name, wanted={"name": device, "profile": slot.wanted})

@@ -16,7 +16,7 @@ from lab.rundir import RunDir
 from tests.integration.playbooks.runs import CHECKOUT
 
 # What it says when it has got so far.
-MOMENTS = ["A lab: two Harvester nodes", "SR-IOV is on"]
+MOMENTS = ["A lab: two Harvester nodes", "The profiles are set and allocatable"]
 PATIENCE_SECONDS = 300
 
 

@@ -60,7 +60,7 @@ def test_the_spec_of_a_device_that_a_running_vm_uses_is_set_back_to_what_the_dev
     drift = harvester_drift(fleet(*slots, wrong, findings=both), unused=False)
     # One that its node hands out as another type than it is cannot be put right under a VM.
     assert kinds(drift) == [
-        (*("type_differs", name), repair) for name, repair in (("free", "device"), ("held", "device"), ("wrong", ""))
+        (*("type_differs", name), repair) for name, repair in (("free", "device"), ("held", "spec"), ("wrong", ""))
     ]
     assert [one["wanted"]["profile"] for one in drift[:2]] == [C4, Q4]
     # A VM that has just been started may have any of them.
