@@ -109,6 +109,9 @@ def test_drift_is_told_then_repaired_and_then_only_that_is_left_which_nobody_can
     assert written(lab) == set()
 
 
+PAIR = [device("a"), device("b")]
+
+
 def drifted_in_use(lab: Lab) -> Json:
     """On 1.7: other types in the specs of three vGPUs, of which a running VM has one; a VM with two is healthy."""
     lab.enable_gpus(GPU_A, GPU_B)
@@ -120,10 +123,11 @@ def drifted_in_use(lab: Lab) -> Json:
 
     text = lab.until(noted, real=True)
     held, free = (A4, A5) if A4 in text else (A5, A4)
-    lab.enable_vgpus({B4: Q4})
+    # Two for the VM with a pair, which is stopped and has to find them.
+    lab.enable_vgpus({B4: Q4, "gpu-b-000008005": Q4, "gpu-b-000008006": Q4})
     for name, other in ((held, C4), (free, Q8), (B4, C4)):
         lab.write(f"{VGPUS}/{name}", {"spec": {"vGPUTypeName": other}})
-    lab.make(VMS, machine("two", gpus=[device("a"), device("b")]))
+    lab.make(VMS, machine("two", gpus=PAIR))
     set_driver_location(lab, "http://files.example/other.run")
     return {"held": held, "free": free, "instance": lab.read(f"{VMIS}/trainer")["metadata"]["uid"]}
 
@@ -135,7 +139,8 @@ def test_what_a_running_vm_uses_is_left_alone_and_a_repair_that_fails_holds_up_n
     held, free = lab.story["held"], lab.story["free"]
     # In the inventory, as for several clusters, the role's own variables come before those of harvester_gpu_cluster.
     declared = {"vgpu_drift_driver_location": LOCATION, "harvester_gpu_node_driver_location": "http://files.example/x"}
-    inventory = {"all": {"hosts": {"localhost": {"ansible_connection": "local", **declared}}}}
+    local = {"ansible_connection": "local", "vgpu_drift_unused": False}
+    inventory = {"all": {"hosts": {"localhost": {**local, **declared}}}}
     told = runs.playbook("drift", inventory=inventory)
     assert (told.status, told.changed, written(lab)) == ("successful", 0, set())
     assert found(told) == {
@@ -153,7 +158,7 @@ def test_what_a_running_vm_uses_is_left_alone_and_a_repair_that_fails_holds_up_n
     # M11: what the spec says of a vGPU in use is set back, and its VM goes on with it.
     assert lab.read(f"{VGPUS}/{held}")["spec"]["vGPUTypeName"] == Q4
     # H6: from KubeVirt 1.3 on it starts as it is.
-    assert devices_of(lab.read(f"{VMS}/two"))["gpus"] == [device("a"), device("b")]
+    assert devices_of(lab.read(f"{VMS}/two"))["gpus"] == PAIR
     assert lab.status(B4)["configureVGPUTypeName"] == C4
     assert written(lab) == {B4, held}
     assert lab.read(f"{VMIS}/trainer")["metadata"]["uid"] == lab.story["instance"]
