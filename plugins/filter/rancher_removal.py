@@ -80,8 +80,10 @@ from typing import Any
 from ansible_collections.vgpu.fleet.plugins.module_utils.rancher.ownership import removal
 
 
-def rancher_removal(clusters: Sequence[dict[str, Any]], cluster: str, **options: Any) -> dict[str, Any]:
-    return removal(cluster, clusters=clusters, **options).as_dict()
+def rancher_removal(
+    clusters: Sequence[dict[str, Any]], cluster: str, namespace: str, owner: str, **options: Any
+) -> dict[str, Any]:
+    return removal(cluster, namespace=namespace, owner=owner, clusters=clusters, **options).as_dict()
 
 
 class FilterModule:

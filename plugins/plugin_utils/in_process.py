@@ -36,11 +36,8 @@ from ansible.plugins.action.normal import ActionModule as NormalAction
 
 try:
     from ansible.executor.module_common import _BuiltModule
-    from ansible.module_utils.common.json import Direction, get_module_encoder
 except ImportError:
     # ansible-core before 2.19
-    from ansible.module_utils.common.json import AnsibleJSONEncoder
-
     _BuiltModule = None
 
 VARIABLE = "vgpu_fleet_in_process"
@@ -150,9 +147,10 @@ def is_own_interpreter(path: str) -> bool:
 
 def encoded_arguments(module_args: Mapping[str, Any]) -> bytes:
     arguments = {"ANSIBLE_MODULE_ARGS": module_args}
+    codecs = importlib.import_module("ansible.module_utils.common.json")
     if _BuiltModule is None:
-        return json.dumps(arguments, cls=AnsibleJSONEncoder, vault_to_text=True).encode()
-    return json.dumps(arguments, cls=get_module_encoder(PROFILE, Direction.CONTROLLER_TO_MODULE)).encode()
+        return json.dumps(arguments, cls=codecs.AnsibleJSONEncoder, vault_to_text=True).encode()
+    return json.dumps(arguments, cls=codecs.get_module_encoder(PROFILE, codecs.Direction.CONTROLLER_TO_MODULE)).encode()
 
 
 def run_module(module: ModuleType, arguments: bytes) -> NoReturn:

@@ -365,7 +365,7 @@ def _from_library(source: Path | str | Mapping[str, Any], params: Mapping[str, A
             f"The kubeconfig cannot be used: it makes the Python package kubernetes fail with {type(error).__name__}.",
             hint="Try it with kubectl, which tells more.",
         ) from error
-    scheme, _, credentials = (
+    scheme, _space, credentials = (
         loaded.get_api_key_with_prefix("authorization") or loaded.get_api_key_with_prefix("BearerToken") or ""
     ).partition(" ")
     return Access(
@@ -383,5 +383,5 @@ def _from_library(source: Path | str | Mapping[str, Any], params: Mapping[str, A
 
 def _pair(encoded: str) -> tuple[str, str]:
     """User and password as the library keeps them: as a header."""
-    user, _, password = base64.b64decode(encoded).decode(errors="replace").partition(":")
+    user, _colon, password = base64.b64decode(encoded).decode(errors="replace").partition(":")
     return user, password

@@ -9,7 +9,7 @@ from __future__ import annotations
 import fnmatch
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 from ansible_collections.vgpu.fleet.plugins.module_utils.errors import FleetError, listing, nearest
 from ansible_collections.vgpu.fleet.plugins.module_utils.fleet import Fleet, Gpu
@@ -24,7 +24,7 @@ SPREAD = "spread"
 
 
 # Names or shell patterns. None stands for an option that was not given, which is not the same as an empty list.
-Patterns = tuple[str, ...] | None
+Patterns: TypeAlias = "tuple[str, ...] | None"
 
 
 def patterns(option: Sequence[str] | None) -> Patterns:

@@ -512,7 +512,9 @@ def test_reprofile_drift_and_addons_leave_guests_alone(world: World, data: st.Da
     drift = harvester_drift(
         found, driver={"diff": {"before": {"enabled": True}, "after": {"enabled": False}}}, unused=False
     )
-    wishes = [Wish(one["wanted"]["name"], one["wanted"]["profile"]) for one in drift if one["repair"] in ("device", "spec")]
+    wishes = [
+        Wish(one["wanted"]["name"], one["wanted"]["profile"]) for one in drift if one["repair"] in ("device", "spec")
+    ]
     for wish in wishes:
         try:
             steps = plan_devices(fleet, [wish], Policy(reprofile=True)).steps
