@@ -323,7 +323,7 @@ def test_the_spec_of_a_device_in_use_may_be_set_back_to_what_the_device_is():
     assert refusal(plan_devices, safe(taken), [Wish(D4, Q8)], Policy(reprofile=True)).code == "device_in_use"
     found = {**taken.fleet.as_dict(), "findings": [one.as_dict() for one in findings(taken, taken.fleet)]}
     (drift,) = harvester_drift(found, unused=False)
-    assert (drift["repair"], drift["wanted"]) == ("device", {"name": D4, "profile": Q4})
+    assert (drift["repair"], drift["wanted"]) == ("spec", {"name": D4, "profile": Q4})
     # Here the device is something else than its claim says, and its VM was given it by the claim.
     wrong = snapshot(
         vgpus=[vgpu(asked=Q8, configured=Q8)], claims=[claim()], vms=[machine], instances=[started(machine)]
