@@ -48,6 +48,8 @@ class Runs:
             "ANSIBLE_HOME": str(self._folder / "home"),
             "ANSIBLE_LOCAL_TEMP": str(self._folder / "tmp"),
             "ANSIBLE_REMOTE_TEMP": str(self._folder / "tmp"),
+            # Ansible looks for jobs below the home folder of the user, whatever HOME says.
+            "ANSIBLE_ASYNC_DIR": str(self._folder / "async"),
             **more,
         }
 
