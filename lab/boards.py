@@ -44,7 +44,7 @@ class Board:
 
     @property
     def resource_name(self) -> str:
-        """The generic name a PCIDevice gets from the PCI database (facts 2, last paragraph)."""
+        """The generic name a PCIDevice gets from the PCI database (harvester.md 3.2)."""
         product = re.sub(r"[ /]", "_", self.product.replace("[", "").replace("]", "").replace("-", ""))
         return f"nvidia.com/{product.upper()}"
 

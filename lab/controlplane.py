@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import http.client
 import random
+import resource
 import socket
 import ssl
 import sys
@@ -31,6 +32,8 @@ START_TIMEOUT = 90.0
 PORT_ATTEMPTS = 3
 SYSTEM_PORTS = Path("/proc/sys/net/ipv4/ip_local_port_range")
 LOWEST_PORT = 10000
+INOTIFY_INSTANCES = Path("/proc/sys/fs/inotify/max_user_instances")
+TRACE_LINES = 400
 
 SERVICE_NETWORK = "10.53.0.0/16"
 SERVICE_ADDRESS = "10.53.0.1"
@@ -367,8 +370,26 @@ def wait_until(run: RunDir, names: list[str], done: Callable[[], bool], timeout:
 def _ended(run: RunDir, name: str) -> LabError:
     lines = run.log(name).read_text(errors="replace").splitlines()
     tail = "\n".join(lines[-5:])
+    whole_log = f"The whole log is in {run.log(name)}."
+    # What a program says of it is followed by a trace of its stack.
+    if any("too many open files" in line for line in lines[-TRACE_LINES:]):
+        return LabError(f"{name} ended while it started: too many open files.", hint=f"{_file_limits()} {whole_log}")
     kind = PortTaken if "address already in use" in tail else LabError
-    return kind(f"{name} ended while it started:\n{tail}", hint=f"The whole log is in {run.log(name)}.")
+    return kind(f"{name} ended while it started:\n{tail}", hint=whole_log)
+
+
+def _file_limits() -> str:
+    """The two limits that programs name with the same words, and how to raise them."""
+    try:
+        instances = f" ({INOTIFY_INSTANCES.read_text().strip()})"
+    except OSError:
+        instances = ""
+    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return (
+        f"Either the inotify instances of this user are used up{instances}: "
+        "sudo sysctl fs.inotify.max_user_instances=1024. "
+        f"Or a process may not open more files ({files}): ulimit -n 65536. Stopping other labs helps as well."
+    )
 
 
 def _answers_ok(port: int, path: str, tls: ssl.SSLContext) -> bool:

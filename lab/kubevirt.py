@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
-import subprocess
 from collections.abc import Awaitable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,15 +15,16 @@ from typing import Any
 from lab import binaries, controlplane, pki, processes
 from lab.errors import LabError
 from lab.kube import Client
-from lab.rundir import RunDir, write_atomically
+from lab.rundir import RunDir
 
 Json = dict[str, Any]
 
 BINARIES = ("virt-api", "virt-controller")
-MANIFESTS_BINARY = "kubevirt-manifests"
+# What KubeVirt's operator would install: `make kubevirt-manifests` writes it (tools/kubevirt_manifests.py).
+MANIFESTS = Path(__file__).with_name("kubevirt_manifests.json")
 NAMESPACE = "harvester-system"
 IMAGES = "docker.io/kubevirt"
-VERSION = binaries.pinned_version(binaries.KUBEVIRT, "kubevirt.io/kubevirt")
+VERSION = binaries.pinned_version(binaries.CLUSTER, "kubevirt.io/kubevirt")
 POLL_SECONDS = 0.1
 
 CRD_PATH = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
@@ -69,12 +69,12 @@ STATUS = {
 }
 
 
-def install_crds(run: RunDir, manifests: Path, *, runs: bool, others: Sequence[Json] = ()) -> None:
+def install_crds(run: RunDir, *, runs: bool, others: Sequence[Json] = ()) -> None:
     """The definitions, without which VMs cannot even be stored, and `others` with them, until all are served.
 
     Where KubeVirt does not run its components' own kinds are left out: each costs the API server a while.
     """
-    asyncio.run(_install(run, manifests, runs, others))
+    asyncio.run(_install(run, runs, others))
 
 
 def create_cr(run: RunDir) -> None:
@@ -155,15 +155,12 @@ def _spawn(run: RunDir, name: str) -> None:
     )
 
 
-async def _install(run: RunDir, manifests: Path, runs: bool, others: Sequence[Json]) -> None:
-    with run.editing() as state:
-        state["binaries"][MANIFESTS_BINARY] = str(manifests)
-    crds = [crd for crd in _manifests(manifests)["crds"] if runs or crd["spec"]["names"]["kind"] in STORED_KINDS]
+async def _install(run: RunDir, runs: bool, others: Sequence[Json]) -> None:
+    crds = [crd for crd in manifests()["crds"] if runs or crd["spec"]["names"]["kind"] in STORED_KINDS]
     async with _client(run) as client:
         await asyncio.gather(
             _create_namespace(client),
-            *(client.create_if_absent(CRD_PATH, crd) for crd in others),
-            *(_create_crd(client, crd) for crd in crds),
+            *(client.create_if_absent(CRD_PATH, crd) for crd in (*others, *crds)),
         )
         await _until_served(client, [*others, *crds])
 
@@ -193,7 +190,7 @@ async def _become_ready(run: RunDir) -> None:
 
 
 async def _register_virt_api(run: RunDir, client: Client) -> None:
-    manifests = _manifests(Path(run.read()["binaries"][MANIFESTS_BINARY]))
+    registered = manifests()
     port = run.read()["ports"]["virt-api"]
     bundle = base64.b64encode(pki.authority(run).cert.read_bytes()).decode()
     registrations: list[Awaitable[None]] = []
@@ -201,17 +198,17 @@ async def _register_virt_api(run: RunDir, client: Client) -> None:
         ("mutatingWebhookConfiguration", "mutatingwebhookconfigurations"),
         ("validatingWebhookConfiguration", "validatingwebhookconfigurations"),
     ):
-        configuration = manifests[key]
+        configuration = registered[key]
         for webhook in configuration["webhooks"]:
             path = webhook["clientConfig"]["service"]["path"]
             webhook["clientConfig"] = {"url": f"https://127.0.0.1:{port}{path}", "caBundle": bundle}
         registrations.append(client.create_if_absent(f"{WEBHOOK_PATH}/{resource}", configuration))
-    for service in manifests["apiServices"]:
+    for service in registered["apiServices"]:
         service["spec"]["service"]["port"] = port
         service["spec"]["caBundle"] = bundle
         registrations.append(client.create_if_absent(API_SERVICE_PATH, service))
     await asyncio.gather(*registrations)
-    for service in manifests["apiServices"]:
+    for service in registered["apiServices"]:
         await _until_condition(client, f"{API_SERVICE_PATH}/{service['metadata']['name']}", "Available")
 
 
@@ -231,11 +228,21 @@ async def _create_cr(run: RunDir) -> None:
         await client.patch(f"{CR_PATH}/kubevirt/status", {"status": STATUS})
 
 
-async def _create_crd(client: Client, crd: Json) -> None:
-    for version in crd["spec"]["versions"]:
-        if crd["spec"]["names"]["kind"] in UNCHECKED_KINDS or not version["storage"]:
+def slim(crd: Json) -> Json:
+    """A definition without descriptions, and without the schemas that a lab has no use for."""
+    slimmed: Json = _without_descriptions(crd) | {"status": {}}
+    for version in slimmed["spec"]["versions"]:
+        if slimmed["spec"]["names"]["kind"] in UNCHECKED_KINDS or not version["storage"]:
             version["schema"] = UNCHECKED
-    await client.create_if_absent(CRD_PATH, {**crd, "status": {}})
+    return slimmed
+
+
+def _without_descriptions(value: Any) -> Any:
+    """A property may be called description too; its value is a schema, not a text."""
+    if isinstance(value, dict):
+        kept = {key: one for key, one in value.items() if key != "description" or not isinstance(one, str)}
+        return {key: _without_descriptions(one) for key, one in kept.items()}
+    return [_without_descriptions(one) for one in value] if isinstance(value, list) else value
 
 
 async def _until_served(client: Client, crds: list[Json]) -> None:
@@ -275,16 +282,15 @@ async def _until_leading(client: Client) -> None:
         await asyncio.sleep(POLL_SECONDS)
 
 
-def _manifests(program: Path) -> Json:
-    """What the program prints, which is kept beside it since it never changes."""
-    kept = program.with_name(f"{program.name}.json")
-    if not kept.exists():
-        answer = subprocess.run([str(program), "--namespace", NAMESPACE], capture_output=True, text=True, check=False)
-        if answer.returncode:
-            raise LabError(f"{program.name} failed: {answer.stderr.strip()}.")
-        write_atomically(kept, answer.stdout)
-    manifests: Json = json.loads(kept.read_text())
-    return manifests
+def manifests() -> Json:
+    """What KubeVirt's operator would install, of the version that the lab runs."""
+    found: Json = json.loads(MANIFESTS.read_text())
+    if found["version"] != VERSION:
+        raise LabError(
+            f"{MANIFESTS.name} is that of KubeVirt {found['version']}, and the lab runs {VERSION}.",
+            hint="Write it anew: make kubevirt-manifests",
+        )
+    return found
 
 
 def _client(run: RunDir) -> Client:

@@ -63,7 +63,7 @@ def start(
     with_kubevirt = with_harvester and "kubevirt" not in without
     built = binaries.ensure(
         [
-            *((*controlplane.BINARIES, kubevirt.MANIFESTS_BINARY) if with_harvester else ()),
+            *(controlplane.BINARIES if with_harvester else ()),
             *(kubevirt.BINARIES if with_kubevirt else ()),
             *((VCSIM,) if with_vsphere else ()),
         ]
@@ -117,7 +117,7 @@ def _start_parts(run: RunDir, built: dict[str, Path], *, with_kubevirt: bool) ->
             _spawn_harvester(run)
 
         controlplane.start_api(run, built, meanwhile=early)
-        kubevirt.install_crds(run, built[kubevirt.MANIFESTS_BINARY], runs=with_kubevirt, others=_definitions(run))
+        kubevirt.install_crds(run, runs=with_kubevirt, others=_definitions(run))
         controlplane.start_controllers(run)
         parts = [
             pool.submit(_wait_for_harvester, run),

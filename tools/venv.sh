@@ -3,15 +3,7 @@
 set -eu
 venv=$1 lock=$2
 
-supported='import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))'
-for python in "${PYTHON:-python3}" python3.13 python3.12 python3.11; do
-    "$python" -c "$supported" 2>/dev/null && break
-    python=
-done
-if [ -z "$python" ]; then
-    echo "No Python 3.11 to 3.13 found: ansible-core 2.19 runs on those. Name one: make PYTHON=/path/to/python3" >&2
-    exit 1
-fi
+python=$("$(dirname "$0")/python.sh")
 
 "$python" -m venv --clear "$venv"
 pip() { "$venv/bin/python" -m pip --disable-pip-version-check "$@"; }

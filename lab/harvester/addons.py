@@ -1,4 +1,4 @@
-"""Addons: enabled and disabled by an operation that takes its time, with the workloads they bring (facts 5)."""
+"""Addons: enabled and disabled by an operation that takes time, with their workloads (harvester.md 11.1)."""
 
 from __future__ import annotations
 

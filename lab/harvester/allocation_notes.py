@@ -1,4 +1,4 @@
-"""Which devices a VM really got: a note on the VM while it runs, its spec rewritten when it stops (facts 6.4)."""
+"""The allocation annotation of a running VM, and its spec that is rewritten when it stops (harvester.md 12.4)."""
 
 from __future__ import annotations
 
@@ -104,7 +104,10 @@ class AllocationNotes:
     async def _write(self, vm: Json, note: str | None) -> None:
         current = (vm["metadata"].get("annotations") or {}).get(r.ALLOCATION_ANNOTATION)
         if current != note:
-            await self._cluster[r.VM].patch(vm, {"metadata": {"annotations": {r.ALLOCATION_ANNOTATION: note}}})
+            body = {"metadata": {"annotations": {r.ALLOCATION_ANNOTATION: note}}}
+            # As pcidevices, which the VM then names as the manager of the annotation, with the time.
+            written = await self._cluster.pcidevices.patch(_path(vm), body)
+            await self._cluster[r.VM].seen(written)
 
     async def _rewrite_names(self, vm: Json) -> None:
         note = (vm["metadata"].get("annotations") or {}).get(r.ALLOCATION_ANNOTATION)
@@ -118,4 +121,9 @@ class AllocationNotes:
                 if left.get(device.get("deviceName", "")):
                     device["name"] = left[device["deviceName"]].pop(0)
         if changed != vm:
-            await self._cluster[r.VM].replace(changed)
+            written = await self._cluster.pcidevices.replace(_path(vm), changed)
+            await self._cluster[r.VM].seen(written)
+
+
+def _path(vm: Json) -> str:
+    return r.VM.path(vm["metadata"]["name"], vm["metadata"]["namespace"])

@@ -1,4 +1,4 @@
-"""PCIDeviceClaim: a claimed function is permitted in KubeVirt and advertised on its node (facts 3.5)."""
+"""PCIDeviceClaim: a claimed function is permitted in KubeVirt and advertised on its node (harvester.md 9.1 and 9.5)."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ async def _remove(process: NodeProcess, claim: Json) -> None:
 
 
 def _owning_device(process: NodeProcess, claim: Json) -> Json:
-    """The first owner is taken for the device; a claim without one can neither work nor go (facts 4.4.1)."""
+    """The first owner is taken for the device; a claim without one can neither work nor go (harvester.md 5.5)."""
     owners = claim["metadata"].get("ownerReferences") or []
     if not owners:
         raise LookupError(f"Cannot find PCIDevice that owns {claim['metadata']['name']}")

@@ -196,7 +196,7 @@ class Harvester:
                 if owner in self.processes:
                     self.processes[owner].notice(resource, new)
             elif resource is r.SRIOV_GPU and self.cluster.version.mig:
-                # The MIG handler does not expect a deleted object (facts 3.2 S3).
+                # The MIG handler does not expect a deleted object (harvester.md 4.4).
                 self.panic()
 
         return noticed

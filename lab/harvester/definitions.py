@@ -1,4 +1,4 @@
-"""Custom resource definitions of Harvester, with the schemas and columns the real controllers create (facts 1)."""
+"""Custom resource definitions of Harvester, with the schemas and columns of the real controllers (harvester.md 2)."""
 
 from __future__ import annotations
 

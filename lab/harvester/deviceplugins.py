@@ -1,4 +1,4 @@
-"""Device plugins on a node and what its kubelet makes of them (facts 3.5)."""
+"""Device plugins on a node and what its kubelet makes of them (harvester.md 9.1)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class DeviceManager:
         self.life = 0
 
     def restart(self) -> None:
-        """Plugins do not register again by themselves (facts 3.5), so nothing is left until they are new ones."""
+        """Plugins do not register again by themselves (harvester.md 9.4), so nothing is left until new ones start."""
         self.life += 1
         for resource in self.capacity:
             self.healthy[resource] = []

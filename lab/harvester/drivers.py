@@ -1,4 +1,4 @@
-"""The NVIDIA driver pods: built on each node in its own time, or not at all (facts 5)."""
+"""The NVIDIA driver pods: built on each node in its own time, or not at all (harvester.md 11.3)."""
 
 from __future__ import annotations
 

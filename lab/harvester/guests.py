@@ -1,4 +1,4 @@
-"""virt-handler as the API shows it: guests start on the node their launcher runs on, and end (facts/kubevirt.md)."""
+"""virt-handler as the API shows it: guests start on the node their launcher runs on, and end (harvester.md 12.7)."""
 
 from __future__ import annotations
 

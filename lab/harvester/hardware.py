@@ -76,7 +76,7 @@ class Gpu:
         return next((vf for vf in self.vfs if vf.address == address), None)
 
     def offered(self, vf: Vf) -> list[VgpuType]:
-        """What this function may become: the first vGPU fixes the size, and each type has its maximum (facts 3.4)."""
+        """Return the types this function may become: one size per GPU, a maximum per type (harvester.md 7.1)."""
         if vf.type is not None:
             return []
         if self.mig_mode and self.mig is not None and not self.mig.keeps_time_sliced_types:

@@ -45,7 +45,7 @@ class Kubelet:
         self.up = True
 
     async def register(self) -> None:
-        """The Node object, with what KubeVirt's scheduling asks of a node (facts/kubevirt.md)."""
+        """The Node object, with what KubeVirt's scheduling asks of a node (harvester.md 12.7)."""
         labels = {
             "kubernetes.io/hostname": self.node,
             "kubernetes.io/arch": "amd64",

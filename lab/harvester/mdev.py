@@ -32,7 +32,7 @@ def type_name(vf: Vf) -> Json:
 
 async def enable(process: NodeProcess, thing: Json, gpu: Gpu, vf: Vf) -> Json:
     gpu.configure(vf, chosen_type(thing).removeprefix("nvidia-"))
-    # The type's name follows with the next event: in between the status is half filled (facts 4.4.2).
+    # The type's name follows with the next event: in between the status is half filled (harvester.md 6.3).
     status = (thing.get("status") or {}) | {"vGPUStatus": CONFIGURED, "uuid": vf.uuid}
     return await process.replace_status(r.VGPU, thing, status)
 

@@ -1,4 +1,4 @@
-"""MigConfiguration: the instances of a card in MIG mode (facts 3.2 S3 and 3.6)."""
+"""MigConfiguration: the instances of a card in MIG mode (harvester.md 5.6 and 8)."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def _wanted(thing: Json) -> list[Any]:
 
 
 async def _create(process: NodeProcess, thing: Json, card: MigCard, status: Json) -> None:
-    """One by one in the order of the spec; what was made before a failure stays (facts 3.6 M1)."""
+    """One by one in the order of the spec; what was made before a failure stays (harvester.md 8.1)."""
     for entry in _wanted(thing):
         for _ in range(entry["requested"]):
             try:

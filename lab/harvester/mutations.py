@@ -1,4 +1,4 @@
-"""What the pcidevices webhook changes in a VirtualMachine on its way in (facts 4.2). Pure: JSON patches out."""
+"""What the pcidevices webhook changes in a VirtualMachine on its way in (harvester.md 10.5). Pure: JSON patches out."""
 
 from __future__ import annotations
 

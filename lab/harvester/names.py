@@ -1,4 +1,4 @@
-"""Resource names of vGPU types, as the controllers derive them (facts 2)."""
+"""Resource names of vGPU types, as the controllers derive them (harvester.md 3.1)."""
 
 from __future__ import annotations
 

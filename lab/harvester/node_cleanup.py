@@ -14,7 +14,7 @@ class NodeCleanup:
     """The work of whichever pcidevices process is up; without any, the node stays in deletion.
 
     It stays so as well while one of its cards is enabled: their deletion is refused as long as the node is there
-    (facts 4.1 rule 7), and the finalizer waits for it. Read in the source, not recorded.
+    (harvester.md 10.2, rule 7), and the finalizer waits for it. Read in the source, not recorded.
     """
 
     def __init__(self, cluster: Cluster, somebody_is_up: Callable[[], bool]) -> None:

@@ -1,4 +1,4 @@
-"""The scan of a node every 30 seconds: hardware becomes objects (facts 3.1). An error ends the pass."""
+"""The scan of a node every 30 seconds: hardware becomes objects (harvester.md 4.2). An error ends the pass."""
 
 from __future__ import annotations
 
@@ -72,14 +72,14 @@ def _new_card(process: NodeProcess, name: str, gpu: Gpu) -> Json:
 
 
 async def _vgpus(process: NodeProcess) -> None:
-    # One function that cannot be read, and none of the node is looked at (facts 3.1).
+    # One function that cannot be read, and none of the node is looked at (harvester.md 4.2).
     process.host.check_readable(*(vf.address for gpu in process.host.gpus for vf in gpu.vfs))
     functions = {
         r.device_name(process.node, vf.address): (gpu, vf)
         for gpu in process.host.gpus
         for vf in sorted(gpu.vfs, key=lambda vf: vf.address)
     }
-    # By label, not by name: an object that lost its label is created once more, and that fails (facts 4.4.10).
+    # By label, not by name: an object that lost its label is created once more, and that fails (harvester.md 4.3).
     known = {
         thing["metadata"]["name"]: thing for thing in process.cluster[r.VGPU].labelled(r.NODENAME_LABEL, process.node)
     }
@@ -104,7 +104,7 @@ async def _vgpus(process: NodeProcess) -> None:
 
 def _new_vgpu(process: NodeProcess, name: str, gpu: Gpu, vf: Vf) -> Json:
     parent = r.device_name(process.node, gpu.address)
-    # Mediated devices that are there already are adopted; a bare type id cannot be (facts 3.3 V0).
+    # Mediated devices that are there already are adopted; a bare type id cannot be (harvester.md 6.1).
     adopted = vf.type is not None and process.cluster.version.mdev
     return {
         "metadata": {"name": name, "labels": {r.NODENAME_LABEL: process.node, r.PARENT_LABEL: parent}},

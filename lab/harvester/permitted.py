@@ -19,7 +19,7 @@ def permit_mediated(kubevirt: Json, type_name: str, resource: str) -> Json | Non
 
 
 def permit_pci(kubevirt: Json, device_id: str, resource: str) -> Json | None:
-    """As the real controller does it, with its aliasing fault (facts 9, harvester#10008).
+    """As the real controller does it, with its aliasing fault (harvester.md 9.5, harvester#10008).
 
     It takes a listed entry out of the very array it later compares, so an entry that is not the last one is lost and
     the last one doubled; the next reconcile puts the lost one back at the end.

@@ -68,5 +68,5 @@ NODE_FINALIZER = "wrangler.cattle.io/node-remove"
 
 
 def device_name(node: str, address: str) -> str:
-    """Facts 1.5: the node's name, then the PCI address without its punctuation."""
+    """harvester.md 2.6: the node's name, then the PCI address without its punctuation."""
     return f"{node}-{address.replace(':', '').replace('.', '')}"

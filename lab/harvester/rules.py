@@ -1,4 +1,4 @@
-"""The rules of the pcidevices webhook by number (facts 4.1). Pure: a request and cached objects in, a denial out."""
+"""The rules of the pcidevices webhook by number (harvester.md 10.2). Pure: request and objects in, denial out."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def denial(world: World, request: Json) -> str | None:
 
 
 def has_broken_note(vm: Json) -> bool:
-    """An allocation note that is not JSON makes an index of the real processes panic (facts 4.4.5)."""
+    """An allocation note that is not JSON makes an index of the real processes panic (harvester.md 4.4)."""
     try:
         json.loads(_note(vm) or "null")
     except ValueError:

@@ -1,4 +1,4 @@
-"""SRIOVGPUDevice: SR-IOV of a card on and off (facts 3.2)."""
+"""SRIOVGPUDevice: SR-IOV of a card on and off (harvester.md 5)."""
 
 from __future__ import annotations
 

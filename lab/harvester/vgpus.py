@@ -1,4 +1,4 @@
-"""VGPUDevice: a vGPU type put on a virtual function, in the way of each era (facts 3.3)."""
+"""VGPUDevice: a vGPU type put on a virtual function, in the way of each era (harvester.md 6)."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def discovered(process: NodeProcess, gpu: Gpu, vf: Vf) -> Json:
 
 def status_after(process: NodeProcess, found: Json, current: Json) -> Json:
     if process.cluster.version.vendor_vfio and "configureVGPUTypeName" in current:
-        # The driver knows numbers only, so whatever name the status has is kept, right or wrong (facts 4.4.7).
+        # The driver knows numbers only, so whatever name the status has is kept, right or wrong (harvester.md 6.7).
         return found | {"configureVGPUTypeName": current["configureVGPUTypeName"]}
     return found
 
@@ -60,7 +60,7 @@ async def reconcile(process: NodeProcess, thing: Json) -> None:
 
 
 def _look_at_siblings(process: NodeProcess, thing: Json) -> None:
-    """Disabled vGPUs of the same card offer other types now; enabled ones wait for the scan (facts 3.3 V2).
+    """Disabled vGPUs of the same card offer other types now; enabled ones wait for the scan (harvester.md 6.4).
 
     They go through the queue's rate limiter, so the device itself is looked at again before them.
     """

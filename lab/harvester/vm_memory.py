@@ -1,4 +1,4 @@
-"""What Harvester's own mutator makes of the memory of a VirtualMachine (facts 4.3, and its source). Pure.
+"""What Harvester's own mutator makes of the memory of a VirtualMachine (harvester.md 10.7, and its source). Pure.
 
 It goes by the limit: the guest gets all of it but what an annotation reserves, and the request follows. A VM without a
 limit of memory is left as it is. The settings have their defaults: 150 % overcommit, and an overhead ratio, without

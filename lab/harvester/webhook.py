@@ -195,7 +195,7 @@ class WebhookServer:
 def _answer(review: Json, denial: str | None, patch: list[Json] | None = None) -> web.Response:
     response: Json = {"uid": review["uid"], "allowed": denial is None}
     if denial is not None:
-        # The real server wraps a plain error: a denial looks like a fault of the server (facts 4).
+        # The real server wraps a plain error: a denial looks like a fault of the server (harvester.md 10.1).
         response["status"] = {"status": "Failure", "code": 500, "reason": "InternalError", "message": denial}
     if patch:
         response["patchType"] = "JSONPatch"

@@ -1,4 +1,4 @@
-"""Custom resource definitions of Rancher, of what machines need on Harvester, and of guest clusters (facts 8)."""
+"""Custom resource definitions of Rancher, of machines on Harvester, and of guest clusters (harvester.md 14)."""
 
 from __future__ import annotations
 

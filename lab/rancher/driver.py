@@ -80,7 +80,7 @@ def _named(text: str, namespace: str) -> tuple[str, str]:
 
 
 async def remove(client: Client, name: str, namespace: str) -> None:
-    """The claims to go are noted on the VM, which is then deleted with all that it owns (facts 8.2a.6)."""
+    """The claims to go are noted on the VM, which is then deleted with all that it owns (harvester.md 14.6)."""
     path = h.VM.path(name, namespace)
     while True:
         vm = await client.get_or_none(path)
@@ -102,7 +102,7 @@ async def remove(client: Client, name: str, namespace: str) -> None:
 
 
 def address(instance: Json | None) -> str:
-    """Of a guest that runs: the first interface's, and only if it is IPv4 (facts 8.2a.4)."""
+    """Of a guest that runs: the first interface's, and only if it is IPv4 (harvester.md 14.4)."""
     status = (instance or {}).get("status") or {}
     interfaces = status.get("interfaces") or []
     if status.get("phase") != "Running" or not interfaces:

@@ -72,7 +72,7 @@ def objects(
 
 
 def _labels(name: str, settings: Settings) -> dict[str, str]:
-    """All of them are cut out of the machine's name, by two rules that do not agree (facts 8.2a.1)."""
+    """All of them are cut out of the machine's name, by two rules that do not agree (harvester.md 14.3)."""
     labels = {CREATOR_LABEL: "docker-machine-driver-harvester", VM_NAME_LABEL: name}
     if settings.driver.labels or settings.affinity is not None:
         labels[MACHINE_SET_LABEL] = label_value(f"{settings.namespace}-{name}".rsplit("-", 2)[0])

@@ -1,6 +1,6 @@
 """NVIDIA's GPU operator as a guest cluster shows it: a chart, a policy, daemon sets, and nodes that offer GPUs.
 
-What a vGPU guest needs is in facts/peers.md 4.3: a driver, which is no public one, its licence, and RKE2's socket of
+What a vGPU guest needs is in nvidia.md 6.1: a driver, which is no public one, its licence, and RKE2's socket of
 containerd. What is missing shows where it would on a real cluster, in pods that do not become ready.
 """
 

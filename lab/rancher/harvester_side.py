@@ -10,7 +10,7 @@ from lab.harvester.cluster import Cluster as Harvester
 from lab.harvester.workqueue import WorkQueue
 from lab.kube import Json
 from lab.rancher import definitions, resources as r
-from lab.rancher.driver_machine import CLAIMS_ANNOTATION
+from lab.rancher.driver_machine import CLAIMS_ANNOTATION, REMOVED_ANNOTATION
 
 NAMESPACE = "default"
 IMAGE = f"{NAMESPACE}/image-ubuntu"
@@ -57,7 +57,10 @@ def has_driver(vm: Json) -> bool:
 
 
 class Volumes:
-    """Claims that a VM's annotation asks for, bound at once: storage is not what this lab is about."""
+    """Claims that a VM's annotation asks for, bound at once: storage is not what this lab is about.
+
+    When the VM is gone, those go that another annotation names. The others stay.
+    """
 
     def __init__(self, harvester: Harvester) -> None:
         self._harvester = harvester
@@ -80,13 +83,14 @@ class Volumes:
         vm = self._known[key]
         namespace, name = key.split("/")
         gone = self._harvester[h.VM].get(name, namespace) is None
-        for template in json.loads(vm["metadata"]["annotations"][CLAIMS_ANNOTATION]):
-            if gone:
-                await self._remove(template["metadata"]["name"], namespace)
-            else:
-                await self._make(template, namespace)
+        annotations = vm["metadata"]["annotations"]
         if gone:
+            for claim in filter(None, annotations.get(REMOVED_ANNOTATION, "").split(",")):
+                await self._remove(claim, namespace)
             del self._known[key]
+            return
+        for template in json.loads(annotations[CLAIMS_ANNOTATION]):
+            await self._make(template, namespace)
 
     async def _make(self, template: Json, namespace: str) -> None:
         client, name = self._harvester.admin, template["metadata"]["name"]

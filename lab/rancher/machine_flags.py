@@ -1,4 +1,4 @@
-"""From a HarvesterConfig to the flags of the machine driver, as Rancher does it (facts 8.1). Pure."""
+"""From a HarvesterConfig to the flags of the machine driver, as Rancher does it (harvester.md 14.1). Pure."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def content_of(config: Json, schema: str | None) -> Json:
     """What of a config reaches the machines.
 
     A pool may carry a copy of the driver's schema. Fields that the copy does not know are dropped in silence, which
-    is how a copy from before vGPUs takes them away (facts 8.3).
+    is how a copy from before vGPUs takes them away (harvester.md 14.7).
     """
     content = {field: value for field, value in config.items() if field not in NOT_FLAGS}
     if not schema:

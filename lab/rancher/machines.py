@@ -17,7 +17,7 @@ from lab.rancher.driver_settings import Driver, DriverError
 from lab.rancher.guests import Guests
 from lab.rancher.world import World
 
-# The driver looks 120 times, every five seconds, until the VM runs and has an address (facts 8.2).
+# The driver looks 120 times, every five seconds, until the VM runs and has an address (harvester.md 14.4).
 PATIENCE = 600.0
 LOOK = 5.0
 # From an address to a node that has joined.

@@ -166,7 +166,7 @@ class Proxy:
         }
 
     async def _cloud_provider(self, request: web.Request) -> web.Response:
-        """A kubeconfig of the Harvester for a service account, which is made on the way (facts 8.3)."""
+        """A kubeconfig of the Harvester for a service account, which is made on the way (harvester.md 14.8)."""
         refused = self._refusal(request)
         if refused is not None:
             return refused

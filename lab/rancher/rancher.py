@@ -138,6 +138,8 @@ class Rancher:
                 "spec": {"displayName": "harvester" if name == HARVESTER_ID else name, "imported": name != LOCAL},
             }
             await self.world.client.create_if_absent(r.MANAGEMENT_CLUSTER.collection, body)
+            told = {"provider": provider, "conditions": [{"type": "Ready", "status": "True"}]}
+            await self.world.client.patch(f"{r.MANAGEMENT_CLUSTER.path(name)}/status", {"status": told})
         content = yaml.safe_dump(self.proxy.kubeconfig(HARVESTER_ID), sort_keys=False)
         credential = {
             "metadata": {"name": CREDENTIAL, "annotations": {"field.cattle.io/name": "lab"}},
@@ -162,7 +164,7 @@ class Rancher:
         return guest.run if guest else None
 
     def _credential_trouble(self, cluster: dict[str, object]) -> str:
-        """A credential outlives the Harvester's registration, and is of no use then (facts 8.3)."""
+        """A credential outlives the Harvester's registration, and is of no use then (harvester.md 14.8)."""
         identity, trouble = credential_of(cluster, self.world[r.SECRET].objects)
         if trouble or identity == HARVESTER_ID:
             return trouble

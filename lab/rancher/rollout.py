@@ -1,7 +1,7 @@
 """How a machine deployment moves from old machines to new ones, as Cluster API does it. Pure.
 
 New machines come first, as many as `max_surge` allows, and an old one goes only when a new one is available. With all
-vGPUs taken and nothing allowed to be missing, neither can happen: the pool hangs (facts 8.3).
+vGPUs taken and nothing allowed to be missing, neither can happen: the pool hangs (harvester.md 14.7).
 """
 
 from __future__ import annotations

@@ -147,7 +147,7 @@ def _plugin_ended(name: str, theirs: Json, ours: Json) -> bool:
 
 
 def permitted(spec: Json | None) -> dict[str, list[str]]:
-    """KubeVirt's list as a set: its order and its duplicates come from a race of the controllers (facts 4.4.16)."""
+    """KubeVirt's list as a set: its order and its duplicates come from a race of the controllers (harvester.md 9.5)."""
     lists = ((spec or {}).get("configuration") or {}).get("permittedHostDevices") or {}
     return {kind: sorted({json.dumps(entry, sort_keys=True) for entry in lists[kind]}) for kind in lists if lists[kind]}
 

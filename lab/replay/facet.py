@@ -223,7 +223,7 @@ KNOWN_FIELDS = (
 
 
 def address_of(device: str) -> str:
-    """The PCI address in a device's name: its last nine hex digits are domain, bus, device and function (facts 1.5)."""
+    """The PCI address in a device's name: nine hex digits for domain, bus, device and function (harvester.md 2.6)."""
     digits = device[-9:]
     return f"{digits[:4]}:{digits[4:6]}:{digits[6:8]}.{digits[8]}"
 

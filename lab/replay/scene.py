@@ -12,7 +12,7 @@ from lab.replay.recording import Recording, Request, Step
 DEVICE = re.compile(r"\b([a-z0-9](?:[a-z0-9.-]*[a-z0-9])?-[0-9a-f]{9})\b")
 DEFAULT_PROFILE = "NVIDIA A2-4Q"
 PROFILE = re.compile(r".+-\d+[A-Z]+")
-# Objects that have the same name as one of another kind (facts 1.5).
+# Objects that have the same name as one of another kind (harvester.md 2.6).
 RELATED = {
     "migconfigurations": ("migconfigurations", "sriovgpudevices"),
     "pcideviceclaims": ("pcideviceclaims", "vgpudevices"),

@@ -12,7 +12,7 @@ import (
 )
 
 // CloneVMTask: a clone inherits all of its source, the whole ConfigSpec is
-// applied to it, and powerOn goes through admission (facts 9.7).
+// applied to it, and powerOn goes through admission (vsphere.md 5.5).
 func (g *vmGate) CloneVMTask(ctx *simulator.Context, req *types.CloneVM_Task) soap.HasFault {
 	lab, source := g.lab, g.lab.vm(ctx, req.This)
 	return lab.perform(ctx, operation{
@@ -70,7 +70,7 @@ func (l *Lab) checkClone(ctx *simulator.Context, source *simulator.VirtualMachin
 	return refused
 }
 
-// checkCloneMemory: a lock is for a clone what it is for its source (facts 1.2).
+// checkCloneMemory: a lock is for a clone what it is for its source (vsphere.md 1.3).
 func (l *Lab) checkCloneMemory(source *simulator.VirtualMachine, host *gpuHost, name string, config *types.VirtualMachineConfigSpec) *refusal {
 	locked := source.Config.MemoryReservationLockedToMax
 	if config.MemoryReservationLockedToMax != nil {

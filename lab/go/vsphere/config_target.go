@@ -143,7 +143,7 @@ func (g *browserGate) QueryConfigOptionEx(ctx *simulator.Context, req *types.Que
 	return body
 }
 
-// addVgpuOption says how many vGPUs a VM may have (facts 1.1, maxInstances).
+// addVgpuOption says how many vGPUs a VM may have (vsphere.md 1.2).
 func (l *Lab) addVgpuOption(ctx *simulator.Context, option *types.VirtualMachineConfigOption, browser types.ManagedObjectReference, host *types.ManagedObjectReference) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -59,7 +59,7 @@ type deviceSituation struct {
 	knownNetwork func(name string) bool
 }
 
-// checkDevices applies the rules of facts 9.4 to a list of changes and returns
+// checkDevices applies the rules of vsphere.md 5.7 to a list of changes and returns
 // the devices the VM would have.
 func (l *Lab) checkDevices(at deviceSituation, changes []types.BaseVirtualDeviceConfigSpec) ([]types.BaseVirtualDevice, *refusal) {
 	after := slices.Clone(at.devices)
@@ -94,7 +94,7 @@ func (l *Lab) checkDevices(at deviceSituation, changes []types.BaseVirtualDevice
 				return nil, refuse(&index, "Device %d does not exist on virtual machine %s.", key, at.vmName)
 			}
 			if vgpuOf(after[position]) != vgpuOf(spec.Device) {
-				// Whether a real server allows this is unknown (facts 2.5).
+				// Whether a real server allows this is unknown (vsphere.md 5.3).
 				return nil, refuse(&index, "The vGPU profile of device %d cannot be edited; remove and add it.", key)
 			}
 			after[position] = spec.Device
@@ -127,7 +127,7 @@ func (l *Lab) hotPlug(at deviceSituation, index types.InvalidDeviceSpec) *refusa
 	if at.power == types.VirtualMachinePowerStatePoweredOff {
 		return nil
 	}
-	// Which of both faults a real server raises is unknown (facts 5).
+	// Which of both faults a real server raises is unknown (vsphere.md 5.1).
 	if l.conduct.get().HotAddFault == "DeviceHotPlugNotSupported" {
 		return refuse(&types.DeviceHotPlugNotSupported{InvalidDeviceSpec: index}, "PCI passthrough devices of virtual machine %s cannot be changed while it is %s.", at.vmName, at.power)
 	}
@@ -153,7 +153,7 @@ func (l *Lab) checkBacking(at deviceSituation, device types.BaseVirtualDevice, i
 	return nil
 }
 
-// checkGroups: devices of one group come and go together (facts 1.2).
+// checkGroups: devices of one group come and go together (vsphere.md 1.4).
 func (l *Lab) checkGroups(at deviceSituation, removed map[int32]bool) *refusal {
 	state := map[int32]map[bool]int{}
 	for _, device := range at.devices {

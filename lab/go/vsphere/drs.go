@@ -86,7 +86,7 @@ func (l *Lab) chooseHost(ctx *simulator.Context, vm *simulator.VirtualMachine, w
 
 // PowerOnMultiVMTask is the power-on through DRS. Its own success says nothing:
 // each VM is started by a task of its own, which the result does not name for
-// VMs that DRS manages, or stands under notAttempted (facts 1.5).
+// VMs that DRS manages, or stands under notAttempted (vsphere.md 6.1).
 func (g *datacenterGate) PowerOnMultiVMTask(ctx *simulator.Context, req *types.PowerOnMultiVM_Task) soap.HasFault {
 	lab := g.lab
 	datacenter := ctx.Map.Get(req.This).(*simulator.Datacenter)

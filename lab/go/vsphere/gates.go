@@ -12,7 +12,7 @@ import (
 // A gate takes over methods of one managed object type. govmomi dispatches by
 // the reference in the request and ignores a replacement object for logged-in
 // sessions, but it looks the reference up after the handler ran: rewriting it to
-// the gate's own reference makes govmomi call the gate (facts 8.3). The request
+// the gate's own reference makes govmomi call the gate (vsphere.md 11.2). The request
 // body keeps the original reference.
 type gate struct {
 	// govmomi's searches go through all objects and look for a managed object

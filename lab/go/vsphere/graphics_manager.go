@@ -43,7 +43,7 @@ func (m *graphicsManager) RetrieveVgpuProfileInfo(*types.RetrieveVgpuProfileInfo
 }
 
 // UpdateGraphicsConfig stores the wanted configuration. Types and modes of
-// devices come into force with a restart of Xorg or of the host (facts 4, row 2);
+// devices come into force with a restart of Xorg or of the host (vsphere.md 2.2);
 // the assignment policy does at once.
 func (m *graphicsManager) UpdateGraphicsConfig(ctx *simulator.Context, req *types.UpdateGraphicsConfig) soap.HasFault {
 	if refused := m.store(req.Config); refused != nil {

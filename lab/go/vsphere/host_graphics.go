@@ -98,7 +98,7 @@ func (l *Lab) view(host *gpuHost) mo.HostGraphicsManager {
 			VendorName:   "NVIDIA Corporation",
 			PciId:        g.ID,
 			GraphicsType: g.activeType,
-			// Real cards report a little less than their nominal size (facts 3.2).
+			// Real cards report a little less than their nominal size (vsphere.md 3.1).
 			MemorySizeInKB: int64(g.FramebufferMiB)*1024 - 256*1024,
 		}
 		device := types.HostGraphicsConfigDeviceType{DeviceId: g.ID, GraphicsType: g.configuredType}
@@ -130,7 +130,7 @@ func (l *Lab) view(host *gpuHost) mo.HostGraphicsManager {
 }
 
 // bindings are the devices given away whole. vGPUs are not listed: which device
-// of which VM sits on which GPU is only in the API since 9.1 (facts 1.3).
+// of which VM sits on which GPU is only in the API since 9.1 (vsphere.md 1.7).
 func (l *Lab) bindings(host *gpuHost) []types.HostAssignableHardwareBinding {
 	var out []types.HostAssignableHardwareBinding
 	for _, device := range host.passthrough {
@@ -144,7 +144,7 @@ func (l *Lab) bindings(host *gpuHost) []types.HostAssignableHardwareBinding {
 	return out
 }
 
-// deviceVendorID joins profiles to boards: vendor in the low 16 bits (facts 1.4).
+// deviceVendorID joins profiles to boards: vendor in the low 16 bits (vsphere.md 1.8).
 func deviceVendorID(deviceID uint16) int64 {
 	return int64(deviceID)<<16 | nvidiaVendor
 }

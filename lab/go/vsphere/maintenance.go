@@ -11,7 +11,7 @@ import (
 )
 
 // EnterMaintenanceModeTask waits until nothing runs on the host. DRS moves
-// ordinary VMs away; VMs with vGPUs stay until somebody stops them (facts 4, row 12).
+// ordinary VMs away; VMs with vGPUs stay until somebody stops them (vsphere.md 7.2).
 func (g *hostGate) EnterMaintenanceModeTask(ctx *simulator.Context, req *types.EnterMaintenanceMode_Task) soap.HasFault {
 	lab, object := g.lab, ctx.Map.Get(req.This).(*simulator.HostSystem)
 	return lab.perform(ctx, operation{

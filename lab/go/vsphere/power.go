@@ -107,8 +107,8 @@ func startFailure(format string, args ...any) *refusal {
 }
 
 // mmioGB is the rule of the vendor's article for profiles of 16 GB and more: the
-// framebuffers together, rounded up to a power of two, and doubled (facts 4, row
-// 9). A T4 does not need it. The least value a real host accepts is unknown.
+// framebuffers together, rounded up to a power of two, and doubled (vsphere.md
+// 4.4). A T4 does not need it. The least value a real host accepts is unknown.
 func (l *Lab) mmioGB(vgpus []string) int {
 	total := 0
 	for _, name := range vgpus {

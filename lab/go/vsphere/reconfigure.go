@@ -28,7 +28,7 @@ func (l *Lab) checkReconfigure(ctx *simulator.Context, vm *simulator.VirtualMach
 		return refuse(&types.ConcurrentAccess{}, "Virtual machine %s was changed meanwhile: change version %s is not %s.", vm.Name, spec.ChangeVersion, vm.Config.ChangeVersion)
 	}
 	if spec.Version != "" && spec.Version != vm.Config.Version {
-		// Upgrading is a task of its own (facts 2.7).
+		// Upgrading is a task of its own (vsphere.md 5.4).
 		return refuse(&types.InvalidArgument{InvalidProperty: "configSpec.version"}, "The hardware version of virtual machine %s can only be upgraded.", vm.Name)
 	}
 	if refused := l.checkScalars(vm, spec); refused != nil {
@@ -89,7 +89,7 @@ func memoryAfter(vm *simulator.VirtualMachine, spec *types.VirtualMachineConfigS
 	return int64(vm.Config.Hardware.MemoryMB)
 }
 
-// checkReservable: all memory must be reservable when the lock is set (facts 1.2).
+// checkReservable: all memory must be reservable when the lock is set (vsphere.md 1.3).
 func (l *Lab) checkReservable(vm *simulator.VirtualMachine, memoryMB int64) *refusal {
 	host := l.host(vm.Runtime.Host)
 	if host == nil {

@@ -21,7 +21,7 @@ func refuse(fault types.BaseMethodFault, format string, args ...any) *refusal {
 }
 
 // refusedBy turns a fault of govmomi into a refusal with words: govmomi itself
-// says only the name of its Go type (facts 5).
+// says only the name of its Go type (vsphere.md 8.1).
 func refusedBy(fault types.BaseMethodFault) *refusal {
 	if fault == nil {
 		return nil
@@ -34,8 +34,8 @@ func refusedBy(fault types.BaseMethodFault) *refusal {
 	return &refusal{fault, defaultText(faultName(fault))}
 }
 
-// wireFault replaces the "...Fault" aliases, which no client can decode (facts
-// 8.1: KeyError 'InvalidPowerStateFault'), by the type they stand for.
+// wireFault replaces the "...Fault" aliases, which no client can decode (vsphere.md
+// 8.3: KeyError 'InvalidPowerStateFault'), by the type they stand for.
 func wireFault(fault types.BaseMethodFault) types.BaseMethodFault {
 	name := faultName(fault)
 	if !strings.HasSuffix(name, "Fault") {

@@ -79,7 +79,7 @@ func (l *Lab) checkRelocate(ctx *simulator.Context, vm *simulator.VirtualMachine
 		return nil
 	}
 	if len(vgpusOf(vm.Config.Hardware.Device)) > 0 && l.inventory.HotMigrate != nil && !*l.inventory.HotMigrate {
-		// The vCenter setting vgpu.hotmigrate.enabled (facts 4, row 11).
+		// The vCenter setting vgpu.hotmigrate.enabled (vsphere.md 7.1).
 		return refuse(&types.VMotionNotSupported{}, "Virtual machine %s has vGPUs; their hot migration is not enabled on this vCenter.", vm.Name)
 	}
 	return l.probe(ctx, vm, host)

@@ -72,7 +72,7 @@ func versionNumbers(text string) []int {
 }
 
 // forget clears every field that is newer than the release. pyVmomi dies on
-// fields its negotiated version does not know (facts 8.2).
+// fields its negotiated version does not know (vsphere.md 10.1).
 func (v Version) forget(value any) {
 	v.forgetIn(reflect.ValueOf(value))
 }

@@ -36,7 +36,7 @@ class TestServer:
     def test_version_is_the_pinned_one(self, api):
         if os.environ.get("KUBEBUILDER_ASSETS"):
             pytest.skip("the API server comes from KUBEBUILDER_ASSETS")
-        pinned = binaries.pinned_version(binaries.CONTROL_PLANE, "k8s.io/kubernetes")
+        pinned = binaries.pinned_version(binaries.CLUSTER, "k8s.io/kubernetes")
         version = api("GET", "/version")
         assert version["gitVersion"] == pinned
         assert f"v{version['major']}.{version['minor']}" == pinned.rpartition(".")[0]

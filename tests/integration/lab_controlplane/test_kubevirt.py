@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+from pathlib import Path
+
 import pytest
 
 from lab import binaries, controlplane, kubevirt, processes
@@ -24,11 +28,11 @@ MERGE = "application/merge-patch+json"
 
 @pytest.fixture(scope="module")
 def api(tmp_path_factory):
-    built = binaries.ensure([*controlplane.BINARIES, *kubevirt.BINARIES, kubevirt.MANIFESTS_BINARY])
+    built = binaries.ensure([*controlplane.BINARIES, *kubevirt.BINARIES])
     run = RunDir(tmp_path_factory.mktemp("kubevirt"))
     try:
         controlplane.start_api(run, built, meanwhile=lambda: kubevirt.start_early(run, built))
-        kubevirt.install_crds(run, built[kubevirt.MANIFESTS_BINARY], runs=True)
+        kubevirt.install_crds(run, runs=True)
         kubevirt.create_cr(run)
         controlplane.start_controllers(run)
         kubevirt.start(run, built)
@@ -128,6 +132,24 @@ def test_an_admin_may_not_edit_a_running_instance_but_the_handler_may(api):
     assert edit("virt-handler")["spec"]["nodeSelector"]["example"] == "x"
 
 
+def test_no_program_takes_an_inotify_instance(api):
+    """A system has 128 per user by default, which a few labs side by side would use up."""
+    ours = {
+        name for name, path in api.run.read()["binaries"].items() if Path(path).is_relative_to(binaries.cache_dir())
+    }
+    assert ours >= set(kubevirt.BINARIES)
+    running = [process for process in processes.status(api.run) if process.name in ours]
+    assert {process.name: inotify_instances(process.pid) for process in running} == dict.fromkeys(ours, 0)
+
+
+def inotify_instances(pid):
+    found = 0
+    for one in Path(f"/proc/{pid}/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):
+            found += os.readlink(one) == "anon_inode:inotify"
+    return found
+
+
 def test_components_survive_a_restart_of_the_api_server(api):
     controlplane.restart_apiserver(api.run)
     api("POST", VMS, vm("later", run_strategy="Halted"))
@@ -136,9 +158,8 @@ def test_components_survive_a_restart_of_the_api_server(api):
 
 
 def test_without_kubevirt_vms_are_stored(built, own_run):
-    manifests = binaries.ensure([kubevirt.MANIFESTS_BINARY])[kubevirt.MANIFESTS_BINARY]
     controlplane.start_api(own_run, built)
-    kubevirt.install_crds(own_run, manifests, runs=False)
+    kubevirt.install_crds(own_run, runs=False)
     kubevirt.create_cr(own_run)
     api = Api(own_run)
     assert api("POST", VMS, vm("stored"))["metadata"]["uid"]

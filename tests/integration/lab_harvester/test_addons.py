@@ -1,4 +1,4 @@
-"""Addons: operations that take their time, what is refused meanwhile, and what they bring (facts 4.3, 5 and 12.13)."""
+"""Addons: operations that take time, what is refused meanwhile, and their workloads (harvester.md 10.8 and 11)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a node advertises: capacity and allocatable as a device plugin makes them (facts 3.5 and 12.10)."""
+"""What a node advertises: capacity and allocatable as a device plugin makes them (harvester.md 9.1 and 9.2)."""
 
 from __future__ import annotations
 

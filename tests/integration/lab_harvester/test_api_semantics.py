@@ -1,4 +1,4 @@
-"""The API server's own manners with these objects (facts 12.4, 4.4.11 and 4.4.12). All of it as dry run."""
+"""The API server's own manners with these objects (harvester.md 10.9). All of it as dry run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Nothing happens at once, and always in the same order (facts 3.1 to 3.3, 12.5)."""
+"""Nothing happens at once, and always in the same order (harvester.md 4.2, 5.2, 6.2 and 6.9)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which types a vGPU may become, and how it says so (facts 3.4, 11 and 12.7)."""
+"""Which types a vGPU may become, and how it says so (harvester.md 7.1, nvidia.md 4.3)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import uuid
 
 from tests.integration.lab_harvester.stories import FIRST, SECOND
 
-# Facts 11: the type ids of an A2.
+# nvidia.md 4.3: the type ids of an A2.
 A2_TYPES = (
     {"1A": 749, "2A": 750, "4A": 751, "8A": 752, "16A": 753, "1B": 742, "2B": 743}
     | {"4C": 754, "8C": 755, "16C": 756}

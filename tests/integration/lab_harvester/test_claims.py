@@ -1,4 +1,4 @@
-"""PCIDevice and PCIDeviceClaim, the side objects of a vGPU from 1.8 on (facts 1.7, 3.3 and 12.11)."""
+"""PCIDevice and PCIDeviceClaim, the side objects of a vGPU from 1.8 on (harvester.md 2.5 and 6.2)."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class TestFrom18On:
         assert lab.amounts("gpu-b")["nvidia.com/NVIDIA_A2-4A"] == 0
 
     def test_fact_1_6_a_vgpu_that_is_deleted_comes_back_disabled_and_without_its_claim(self, vgpu_lab):
-        """Facts 4.4.3."""
+        """harvester.md 6.8."""
         lab = vgpu_lab
         assert lab.api.delete(f"{VGPUS}/{FIRST}").status == 200
         lab.until(lambda: lab.find(f"{VGPUS}/{FIRST}"))

@@ -1,4 +1,4 @@
-"""Which kinds the API serves, and when (facts 1, 12.1 and 12.2)."""
+"""Which kinds the API serves, and when (harvester.md 1.2 and 2.1)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What Harvester lets happen: types changed while enabled, cards taken away, reboots (facts 3.3, 4.4.7 and 12.9)."""
+"""What Harvester allows: types changed while enabled, GPUs disabled, reboots (harvester.md 5.4, 6.5 and 6.7)."""
 
 from __future__ import annotations
 

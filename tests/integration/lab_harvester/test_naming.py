@@ -1,4 +1,4 @@
-"""Names, labels, addresses and the order of lists (facts 1.5, 1.6, 2 and 12.3)."""
+"""Names, labels, addresses and the order of lists (harvester.md 2.6, 2.7 and 3.1)."""
 
 from __future__ import annotations
 

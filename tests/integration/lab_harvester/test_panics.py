@@ -1,4 +1,4 @@
-"""What takes the pcidevices processes of all nodes down, and with them every rule (facts 3.2 S3 and 4.4.5)."""
+"""What takes the pcidevices processes of all nodes down, and with them every rule (harvester.md 4.4)."""
 
 from __future__ import annotations
 

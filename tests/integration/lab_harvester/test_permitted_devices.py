@@ -1,4 +1,4 @@
-"""KubeVirt's list of permitted devices, kept by the pcidevices controllers (facts 0, 4.4.16 and 12.16)."""
+"""KubeVirt's list of permitted devices, kept by the pcidevices controllers (harvester.md 1.1 and 9.5)."""
 
 from __future__ import annotations
 
@@ -24,5 +24,5 @@ def test_fact_3_3_the_entry_stays_for_ever(life_of_a_vgpu):
 
 def test_fact_12_16_all_nodes_share_one_list(vgpu_lab):
     (entries,) = vgpu_lab.read(KUBEVIRT)["spec"]["configuration"]["permittedHostDevices"].values()
-    # Facts 4.4.16: from 1.8 on an entry may be there twice.
+    # harvester.md 9.5: from 1.8 on an entry may be there twice.
     assert {entry["resourceName"] for entry in entries} == {"nvidia.com/NVIDIA_A2-4Q", "nvidia.com/NVIDIA_A2-4A"}

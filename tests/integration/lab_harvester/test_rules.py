@@ -1,4 +1,4 @@
-"""What the pcidevices webhook refuses, rule by rule and word by word (facts 4.1 and 12.8).
+"""What the pcidevices webhook refuses, rule by rule and word by word (harvester.md 10.2).
 
 Every request here is a dry run, which asks the webhook like any other.
 """
@@ -18,7 +18,7 @@ UNKNOWN = "nvidia.com/NVIDIA_A2-16Q"
 
 
 def assert_denied(answer, phrase):
-    """A denial comes as a fault of the server, not as a 403 (facts 4)."""
+    """A denial comes as a fault of the server, not as a 403 (harvester.md 10.1)."""
     assert (answer.status, answer.reason) == (500, "InternalError")
     assert answer.message == PREFIX + phrase
 
@@ -38,7 +38,7 @@ class TestVgpus:
         assert_denied(answer, f"device {USED} is in use with VM user in namespace default")
 
     def test_rule_1_the_resource_in_the_note_does_not_matter(self, vgpu_lab, stored_vm):
-        """Facts 4.4.14."""
+        """harvester.md 10.4."""
         note = note_for(USED, vfio=vgpu_lab.vfio, resource="nvidia.com/OTHER")
         with stored_vm(vgpu_lab, "user", note=note):
             assert patched(vgpu_lab, f"{VGPUS}/{USED}", enabled=False).status == 500

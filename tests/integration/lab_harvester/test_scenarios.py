@@ -1,4 +1,4 @@
-"""The shipped scenarios: what is in them, and the awkward things in `mixed` (facts 1.5, 9, 11 and 12.17)."""
+"""The shipped scenarios, and the awkward cases in `mixed` (harvester.md 2.6, nvidia.md 4.1 and 4.2)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Faults whose only trace is that nothing happens (facts 3.2 S1, 4.4.8, 4.4.9, 12.6 and 12.8)."""
+"""Faults whose only trace is that nothing happens (harvester.md 4.5 and 5.3)."""
 
 from __future__ import annotations
 

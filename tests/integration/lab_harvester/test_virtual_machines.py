@@ -1,4 +1,4 @@
-"""VMs that run: a real KubeVirt and scheduler, and what Harvester adds to them (facts 6, 12.12 and facts/kubevirt.md).
+"""VMs that run: a real KubeVirt and scheduler, and what Harvester adds to them (harvester.md 12.3, 12.4 and 12.7).
 
 KubeVirt works in real time. So this lab's clock runs too, fifty times as fast, and the tests wait for what they expect.
 """
@@ -240,7 +240,7 @@ class TestScheduling:
 
     @FROM_1_8_ON
     def test_a_device_that_is_not_permitted_is_admitted_and_never_starts(self, vm_lab):
-        """Harvester lets a whole GPU pass by its generic name (facts 4.4.13); KubeVirt does not."""
+        """Harvester lets a whole GPU pass by its generic name (harvester.md 10.6); KubeVirt does not."""
         lab = vm_lab
         body = machine("whole", host_devices=[device("gpu-a-000008000", "nvidia.com/GA107GL_A2___A16")], run=True)
         with existing(lab, body):

@@ -1,4 +1,4 @@
-"""What becomes of a VirtualMachine on its way in (facts 4.2, 4.3, 4.4.13 and 12.12). VMs are stored here, not run."""
+"""What becomes of a VirtualMachine on its way in (harvester.md 10.5 to 10.7). VMs are stored here, not run."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class TestGpus:
 
 
 class TestAcceptedWithoutAWord:
-    """Facts 4.4.13."""
+    """harvester.md 10.6."""
 
     def names(self, lab):
         return "host_devices" if lab.vfio else "gpus"

@@ -14,6 +14,7 @@ from tests.integration import warm_interpreter
 from tests.integration.labs import Lab
 from tests.integration.modules.playbooks import Playbooks
 from tests.integration.ranchers import Rancher
+from tests.integration.warm_interpreter import Warm
 
 FOUR_4Q = dict.fromkeys((f"gpu-a-00000800{function}" for function in "4567"), "NVIDIA A2-4Q")
 TWO_8Q = dict.fromkeys((f"gpu-b-00000800{function}" for function in "45"), "NVIDIA A2-8Q")
@@ -57,13 +58,13 @@ def rancher_mdev(running: Lab, tmp_path: Path) -> Iterator[Rancher]:
 
 
 @pytest.fixture(scope="session")
-def interpreter() -> Iterator[Path]:
-    with warm_interpreter.started("rancher") as interpreter:
-        yield interpreter
+def warm() -> Iterator[Warm]:
+    with warm_interpreter.started("rancher") as found:
+        yield found
 
 
 @pytest.fixture
-def plays(running: Lab, tmp_path: Path, interpreter: Path) -> Playbooks:
+def plays(running: Lab, tmp_path: Path, warm: Warm) -> Playbooks:
     """Playbooks that reach everything through Rancher, with its token."""
     env = running.env
     reach = {
@@ -71,4 +72,4 @@ def plays(running: Lab, tmp_path: Path, interpreter: Path) -> Playbooks:
         "K8S_AUTH_API_KEY": env["RANCHER_TOKEN_KEY"],
         "K8S_AUTH_SSL_CA_CERT": env["LAB_RANCHER_CA_FILE"],
     }
-    return Playbooks(tmp_path, {**env, **reach, "K8S_AUTH_KUBECONFIG": "", "KUBECONFIG": ""}, python=interpreter)
+    return Playbooks(tmp_path, {**env, **reach, "K8S_AUTH_KUBECONFIG": "", "KUBECONFIG": ""}, warm=warm)

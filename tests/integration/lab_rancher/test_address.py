@@ -1,4 +1,4 @@
-"""Rancher's address: tokens, the clusters behind it, and kubeconfigs (facts 8.4)."""
+"""Rancher's address: tokens, the clusters behind it, and kubeconfigs (harvester.md 14.9)."""
 
 from __future__ import annotations
 

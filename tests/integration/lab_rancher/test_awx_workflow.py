@@ -10,6 +10,7 @@ from tests.integration.api import Json
 from tests.integration.playbooks import credentials
 from tests.integration.playbooks.runs import Run, Runs
 from tests.integration.ranchers import CLUSTERS, Rancher
+from tests.integration.warm_interpreter import Warm
 from tests.unit.awx.data import TEMPLATES, WORKFLOWS
 
 TOKEN_OF_THE_LICENCE = "a-token-of-the-licence-server"
@@ -36,7 +37,7 @@ def run_of(step: Json, runs: Runs, variables: Json) -> Run:
 
 
 def test_what_the_survey_asks_for_becomes_a_cluster_whose_gpus_work(
-    rancher: Rancher, tmp_path: Path, interpreter: Path
+    rancher: Rancher, tmp_path: Path, warm: Warm
 ) -> None:
     (workflow,) = (one for one in WORKFLOWS if "Harvester" in one["name"])
     answers = {
@@ -58,7 +59,7 @@ def test_what_the_survey_asks_for_becomes_a_cluster_whose_gpus_work(
     of_harvester = {"kubeconfig": rancher.lab.run.kubeconfig("admin").read_text()}
     given = credentials.injected("Harvester kubeconfig", of_harvester, tmp_path)
     also = credentials.injected("Rancher token", of_rancher, tmp_path)
-    runs = Runs(tmp_path, {**given.environment, **also.environment, "HOME": str(tmp_path)}, interpreter)
+    runs = Runs(tmp_path, {**given.environment, **also.environment, "HOME": str(tmp_path)}, warm)
 
     artifacts: Json = {}
     for step in workflow["steps"]:

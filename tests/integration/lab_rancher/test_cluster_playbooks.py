@@ -14,6 +14,7 @@ from tests.integration.api import VMS, Json
 from tests.integration.labs import Lab
 from tests.integration.playbooks.runs import CHECKOUT, Run, Runs
 from tests.integration.ranchers import CLUSTERS, CONFIGS, CONTROL_ROLES, FOUR_Q, Rancher
+from tests.integration.warm_interpreter import Warm
 
 DEMO: Json = yaml.safe_load((CHECKOUT / "demo/cluster.yml").read_text())
 CREDENTIAL = "/api/v1/namespaces/cattle-global-data/secrets/cc-ml"
@@ -47,11 +48,9 @@ def untouched(running: Lab, tmp_path: Path) -> Iterator[Rancher]:
     rancher.clean()
 
 
-def test_from_bare_hosts_to_a_cluster_of_rancher_and_back(
-    untouched: Rancher, tmp_path: Path, interpreter: Path
-) -> None:
+def test_from_bare_hosts_to_a_cluster_of_rancher_and_back(untouched: Rancher, tmp_path: Path, warm: Warm) -> None:
     rancher, lab = untouched, untouched.lab
-    runs = Runs(tmp_path, rancher.env, interpreter)
+    runs = Runs(tmp_path, rancher.env, warm)
     cluster = {
         **of_demo("rancher_", "gpu_operator_"),
         "rancher_gpu_cluster_ca_cert": rancher.env["LAB_RANCHER_CA_FILE"],
@@ -65,7 +64,7 @@ def test_from_bare_hosts_to_a_cluster_of_rancher_and_back(
     assert made.status == "successful", made.shown
     assert passed(made, rancher, "gpu")
     counts = made.artifacts["vgpu_capacity"]["localhost"]["profiles"]["A2-4Q"]
-    assert (counts["there"], counts["in_use"]) == (2, 1)
+    assert (counts["total"], counts["in_use"]) == (2, 1)
     for secret in (rancher.env["RANCHER_TOKEN_KEY"], PASSWORD, cluster["gpu_operator_licence_token"]):
         assert secret not in made.shown
         assert secret not in str(made.events)
@@ -90,8 +89,23 @@ def test_from_bare_hosts_to_a_cluster_of_rancher_and_back(
     assert rancher.writes() == []
     assert rancher.running() == sorted(machines)
 
+    # What a later stage would refuse is refused before the cluster goes. Its own machines are in nobody's way.
+    confirmation = {"vgpu_teardown_confirm": "true"}
+    for blocked, reason in (
+        (
+            {**with_vm, "harvester_gpu_vm_owner": "team-b"},
+            "VM default/bystander belongs to owner vgpu.fleet, not to team-b.",
+        ),
+        ({**cluster, "vgpu_teardown_scope": "everything"}, "is in use by VM default/bystander."),
+    ):
+        told = runs.playbook("teardown", {**blocked, **confirmation})
+        assert (told.status, told.changed) == ("failed", 0), told.shown
+        assert reason in told.failure
+        assert not any(machine in told.failure for machine in machines)
+        assert (rancher.writes(), rancher.running()) == ([], sorted(machines))
+
     # The VM is not named: the cluster goes, and nothing that the VM uses.
-    some = runs.playbook("teardown", {**cluster, "vgpu_teardown_confirm": "true"})
+    some = runs.playbook("teardown", {**cluster, **confirmation})
     assert some.status == "successful", some.shown
     assert "is in use by VM default/bystander. It stays." in some.shown
     assert vms(rancher) == {"bystander": True}
@@ -99,7 +113,7 @@ def test_from_bare_hosts_to_a_cluster_of_rancher_and_back(
     assert rancher.local.find(CREDENTIAL) is None
     assert sorted(sum(lab.amounts(node).values()) for node in ("gpu-a", "gpu-b")) == [0, 1]
 
-    confirmed = {**with_vm, "vgpu_teardown_confirm": "true"}
+    confirmed = {**with_vm, **confirmation}
     gone = runs.playbook("teardown", confirmed)
     assert gone.status == "successful", gone.shown
     assert lab.items(VMS) == []
@@ -136,7 +150,7 @@ def guest_with_a_gpu(rancher: Rancher) -> str:
 
 
 def test_machines_on_vsphere_become_a_cluster_by_a_role_and_its_gpus_work(
-    rancher: Rancher, vcenter: RunDir, tmp_path: Path, interpreter: Path
+    rancher: Rancher, vcenter: RunDir, tmp_path: Path, warm: Warm
 ) -> None:
     """The role finds them a cluster already, the lab's guest cluster, and fetches its kubeconfig."""
     kubeconfig = tmp_path / "kubeconfig"
@@ -155,7 +169,7 @@ def test_machines_on_vsphere_become_a_cluster_by_a_role_and_its_gpus_work(
         "kubeconfig_of_the_cluster": str(kubeconfig),
     }
     roles = {"ANSIBLE_ROLES_PATH": str(tmp_path / "roles")}
-    runs = Runs(tmp_path, up.environment(vcenter) | roles, interpreter)
+    runs = Runs(tmp_path, up.environment(vcenter) | roles, warm)
 
     rehearsal = runs.playbook("vsphere_gpu_cluster", cluster, check=True, inventory=inventory)
     assert (rehearsal.status, rehearsal.tasks) == ("successful", ["The GPUs are shared direct"]), rehearsal.shown

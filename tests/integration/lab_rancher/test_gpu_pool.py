@@ -79,7 +79,7 @@ def test_a_pool_is_made_kept_scaled_and_removed(either: Rancher, plays: Playbook
     assert made["pool"]["vgpus"][0]["spellings"]["resource"] == FOUR_Q
     assert SECRET not in made["output"]
     rancher.until(lambda: requested(rancher) == [["vgpu-0"], ["vgpu-0"]])
-    # Drivers of 1.7 and before write gpus, and no labels of cluster and pool (facts 8.2, 8.2a.1).
+    # Drivers of 1.7 and before write gpus, and no labels of cluster and pool (harvester.md 14.2 and 14.3).
     devices = [vm["spec"]["template"]["spec"]["domain"]["devices"] for vm in rancher.vms()]
     assert all(bool(one.get("gpus")) is not rancher.lab.vfio for one in devices)
     assert all(

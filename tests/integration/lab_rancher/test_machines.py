@@ -1,4 +1,4 @@
-"""Pools become machines and VMs, roll, hang and come back, as facts 8 and the recorded driver have it."""
+"""Pools become machines and VMs, roll, hang and come back, as harvester.md 14 and the recorded driver have it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def requests_of(vm: dict) -> list[dict]:
 
 
 def test_machines_of_a_pool_ask_for_the_same_and_run(rancher: Rancher) -> None:
-    """Facts 8.1 and 8.2a.1: equal requests, and labels that are cut out of the machine's name."""
+    """harvester.md 14.1 and 14.3: equal requests, and labels that are cut out of the machine's name."""
     rancher.make_config("nc-demo", FOUR_Q)
     rancher.make_cluster("demo", rancher.pool("gpu", 2, "nc-demo"))
     rancher.until(lambda: len(rancher.lab.items(VMIS)) == 2)
@@ -51,7 +51,7 @@ def test_a_pool_follows_its_quantity_and_goes_with_all_it_had(rancher: Rancher) 
 
 
 def test_a_changed_config_rolls_the_pool_and_new_machines_come_first(rancher: Rancher) -> None:
-    """Facts 8.3 and 12.15: surge before delete; the config is changed in place."""
+    """harvester.md 14.7: surge before delete; the config is changed in place."""
     rancher.make_config("nc-cp")
     rancher.make_config("nc-gpu", FOUR_Q)
     rancher.make_cluster("demo", rancher.pool("cp", 1, "nc-cp", **CONTROL_ROLES), rancher.pool("gpu", 2, "nc-gpu"))
@@ -80,7 +80,7 @@ def test_a_changed_config_rolls_the_pool_and_new_machines_come_first(rancher: Ra
 
 
 def test_with_all_vgpus_taken_a_roll_hangs_and_machines_are_made_again_and_again(rancher: Rancher) -> None:
-    """Facts 8.2, 8.3 and harvester#8478: nothing asks what is free, and nothing gives up."""
+    """harvester.md 14.2, 14.7 and harvester#8478: nothing asks what is free, and nothing gives up."""
     rancher.make_config("nc-cp")
     rancher.make_config("nc-gpu", FOUR_Q)
     pools = (rancher.pool("cp", 1, "nc-cp", **CONTROL_ROLES), rancher.pool("gpu", 4, "nc-gpu"))
@@ -109,7 +109,7 @@ def test_with_all_vgpus_taken_a_roll_hangs_and_machines_are_made_again_and_again
 
 
 def test_a_schema_from_before_vgpus_takes_them_away(rancher: Rancher) -> None:
-    """Facts 8.3: dynamicSchemaSpec."""
+    """harvester.md 14.7: dynamicSchemaSpec."""
     rancher.make_config("nc-demo", FOUR_Q)
     old = json.dumps({"resourceFields": {name: {} for name in ("cpuCount", "memorySize", "diskInfo", "networkInfo")}})
     rancher.make_cluster("demo", rancher.pool("gpu", 1, "nc-demo", dynamicSchemaSpec=old))

@@ -1,4 +1,4 @@
-"""Facts 9.7: a clone inherits everything, and takes the whole ConfigSpec."""
+"""vsphere.md 5.5: a clone inherits everything, and takes the whole ConfigSpec."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Facts 9.3: what each host says it can give to a VM."""
+"""vsphere.md 1.8: what each host says it can give to a VM."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Facts 9.6: power-on through DRS, and the dry runs."""
+"""vsphere.md 6.1 and 6.2: power-on through DRS, and the dry runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Facts 9.2: GPU hosts, and the graphics manager that configures them."""
+"""vsphere.md 1.5 and 2.2: GPU hosts, and the graphics manager that configures them."""
 
 from __future__ import annotations
 

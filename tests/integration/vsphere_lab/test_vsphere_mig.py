@@ -1,4 +1,4 @@
-"""Facts 3.2 and 9.5: MIG instances are admitted by the geometry that the Harvester side of the lab has."""
+"""vsphere.md 3.4 and 6.3: MIG instances are admitted by the geometry that the Harvester side of the lab has."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Facts 9.5: who may start on a GPU, on which GPU, and when the GPU is free again."""
+"""vsphere.md 6.3: who may start on a GPU, on which GPU, and when the GPU is free again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Facts 1.6: users who may do less than the administrator are told which privilege is missing, and on what."""
+"""vsphere.md 9: users who may do less than the administrator are told which privilege is missing, and on what."""
 
 from __future__ import annotations
 

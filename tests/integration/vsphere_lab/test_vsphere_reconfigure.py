@@ -1,4 +1,4 @@
-"""Facts 9.4: what a server refuses when the devices of a VM change, and how it numbers them."""
+"""vsphere.md 5.7: what a server refuses when the devices of a VM change, and how it numbers them."""
 
 from __future__ import annotations
 

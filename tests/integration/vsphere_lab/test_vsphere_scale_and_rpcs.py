@@ -1,4 +1,4 @@
-"""Facts 9.9 and 9.10: a thousand VMs, and how many calls a client makes."""
+"""vsphere.md 10.2: a thousand VMs, and how many calls a client makes."""
 
 from __future__ import annotations
 

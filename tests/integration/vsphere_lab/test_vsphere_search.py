@@ -1,4 +1,4 @@
-"""The search index finds what there is, and what there is not ends no session (facts 8.4)."""
+"""The search index finds what there is, and what there is not ends no session (vsphere.md 10.3)."""
 
 from __future__ import annotations
 

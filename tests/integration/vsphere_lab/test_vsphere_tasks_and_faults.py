@@ -1,4 +1,4 @@
-"""Facts 9.8: faults in both forms, slow tasks, and sessions that end."""
+"""vsphere.md 8.1: faults in both forms, slow tasks, and sessions that end."""
 
 from __future__ import annotations
 

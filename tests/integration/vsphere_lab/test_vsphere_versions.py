@@ -1,4 +1,4 @@
-"""Facts 9.1: API 8.0.3, and 7.0.3 and 6.7 to test the fall-backs."""
+"""vsphere.md 13: API 8.0.3, and 7.0.3 and 6.7 to test the fall-backs."""
 
 from __future__ import annotations
 

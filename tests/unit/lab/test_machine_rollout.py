@@ -1,4 +1,4 @@
-"""The order in which machines are added and removed when a pool changes (facts 8.3)."""
+"""The order in which machines are added and removed when a pool changes (harvester.md 14.7)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rules 5 and 7 of the pcidevices webhook protect what is on a node, and nothing on one that is gone (facts 4.1)."""
+"""Rules 5 and 7 of the pcidevices webhook protect devices only while their node exists (harvester.md 10.2)."""
 
 from __future__ import annotations
 

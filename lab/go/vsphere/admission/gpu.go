@@ -74,7 +74,7 @@ func (g *Gpu) Release(holder string) bool {
 // Rules are what differs between vSphere versions.
 type Rules struct {
 	// PinByType: before 8.0 U2 a GPU takes one exact type at a time, since
-	// then all types of one framebuffer size (facts 3.2).
+	// then all types of one framebuffer size (vsphere.md 3.2).
 	PinByType bool
 }
 

@@ -5,7 +5,7 @@ import "fmt"
 // placeMixed halves the framebuffer until the next half would be too small, and
 // places vGPUs only on the borders of those parts. So a 48 GB board takes two
 // 16 GB vGPUs instead of three, as NVIDIA says of mixed-size mode: fewer of some
-// types (facts 3.2). The exact placement table of the driver is unknown here.
+// types (vsphere.md 3.3). The exact placement table of the driver is unknown here.
 func (g *Gpu) placeMixed(slot *Slot) error {
 	part := g.FramebufferMiB
 	for part%2 == 0 && part/2 >= slot.Profile.FramebufferMiB {
