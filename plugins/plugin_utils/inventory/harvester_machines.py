@@ -1,0 +1,170 @@
+# Copyright: (c) 2026, The vgpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The machines with vGPUs of a Harvester cluster: a snapshot becomes records. Pure, except for `read`."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from typing import Any
+from urllib.parse import urlsplit
+
+from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.model import HARVESTER, Gpu, Slot
+from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.read import snapshot as snapshots
+from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.read.snapshot import Snapshot
+from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.vm.model import VmState
+from ansible_collections.vgpu.fleet.plugins.module_utils.kube import connection as access
+from ansible_collections.vgpu.fleet.plugins.module_utils.kube.client import ApiClient
+from ansible_collections.vgpu.fleet.plugins.module_utils.rancher.client import PROXY
+from ansible_collections.vgpu.fleet.plugins.plugin_utils.inventory import machines
+from ansible_collections.vgpu.fleet.plugins.plugin_utils.inventory.addresses import interface
+from ansible_collections.vgpu.fleet.plugins.plugin_utils.inventory.machines import Record
+
+Json = dict[str, Any]
+Slots = Mapping[str, tuple[Gpu, Slot]]
+
+# What Rancher's machine driver writes on the VMs of a pool, from the driver of Harvester 1.8 on.
+GUEST_CLUSTER_LABEL = "guestcluster.harvesterhci.io/name"
+POOL_LABEL = "nodepool.harvesterhci.io/name"
+MACHINE_SET_LABEL = "harvesterhci.io/machineSetName"
+
+
+def read(params: Mapping[str, Any]) -> list[Record]:
+    """Read the cluster with the requests of one snapshot, however many machines there are."""
+    way = access.from_options(params)
+    return records(snapshots.read(ApiClient(way), params.get("harvester_version")), cluster_of(way.host))
+
+
+def cluster_of(url: str) -> str:
+    """Return what a cluster is called by its address: its id behind Rancher, otherwise the server's name."""
+    front, proxied, identity = url.partition(PROXY)
+    return identity.strip("/") if proxied else urlsplit(front).hostname or ""
+
+
+def records(snapshot: Snapshot, cluster: str) -> list[Record]:
+    slots = {slot.name: (gpu, slot) for gpu, slot in snapshot.fleet.slots()}
+    found = []
+    for path in sorted({**snapshot.vms.items, **snapshot.instances.items}):
+        instance = snapshot.instances.items.get(path)
+        vm = snapshot.vms.items.get(path) or _vm_of(instance or {})
+        one = VmState(vm, instance, snapshot.era, snapshot.known)
+        if one.vgpus or one.running_vgpus:
+            found.append(_record(one, slots, cluster))
+    return found
+
+
+def _vm_of(instance: Json) -> Json:
+    """Return an instance that has no VM in the form of one."""
+    return {"metadata": instance["metadata"], "spec": {"template": {"spec": instance.get("spec") or {}}}}
+
+
+def _record(one: VmState, slots: Slots, cluster: str) -> Record:
+    metadata = one.vm["metadata"]
+    namespace = str(metadata.get("namespace") or "")
+    labels = {str(key): str(value) for key, value in (metadata.get("labels") or {}).items()}
+    guest_cluster = labels.get(GUEST_CLUSTER_LABEL)
+    instance = one.instance if one.running else None
+    return machines.machine(
+        identity=str(metadata.get("uid") or f"{cluster}/{one.path}"),
+        title=f"VM {one.path} of {cluster}",
+        key=str(metadata.get("uid") or namespace),
+        # A namespace has no dots, so no two VMs have the same name.
+        host_name=f"{one.name}.{namespace}",
+        name=one.name,
+        namespace=namespace,
+        platform=HARVESTER,
+        cluster=cluster,
+        state=_state(instance),
+        node=one.node,
+        vgpus=list(_vgpus(one, slots)),
+        interfaces=list(_interfaces(instance)),
+        labels=labels,
+        restart_required=one.restart_required,
+        guest_cluster=guest_cluster,
+        pool=_pool(labels, namespace, guest_cluster),
+        guest_os=_guest_os(instance),
+    )
+
+
+def _state(instance: Json | None) -> str:
+    if instance is None:
+        return machines.STOPPED
+    if instance["metadata"].get("deletionTimestamp"):
+        return machines.STOPPING
+    status = instance.get("status") or {}
+    if status.get("phase") != "Running":
+        return machines.STARTING
+    conditions = [one for one in status.get("conditions") or [] if isinstance(one, dict)]
+    paused = any(one.get("type") == "Paused" and one.get("status") == "True" for one in conditions)
+    return machines.PAUSED if paused else machines.RUNNING
+
+
+def _vgpus(one: VmState, slots: Slots) -> Iterator[Record]:
+    """Yield what a machine has or, while it is stopped, asks for.
+
+    An edited VM may run without any, and get them at its next start.
+    """
+    shown = "domain" in ((one.instance or {}).get("spec") or {})
+    types = one.running_vgpus if one.running and shown else one.vgpus
+    known = _devices(one, types, slots)
+    for type_name, count in sorted(types.items()):
+        for place in range(count):
+            if type_name in known:
+                gpu, slot = known[type_name][place]
+                yield machines.vgpu(type_name, device=slot.name, address=slot.address, gpu=gpu.name, node=gpu.node)
+            else:
+                yield machines.vgpu(type_name, node=one.node)
+
+
+def _devices(one: VmState, types: Counter[str], slots: Slots) -> dict[str, list[tuple[Gpu, Slot]]]:
+    """Return the devices that a machine has for certain, by type.
+
+    Harvester notes them on the VM when it has reached the phase Running, and leaves the note when the VM stops. So
+    until then the note is about an earlier run.
+    """
+    if ((one.instance or {}).get("status") or {}).get("phase") != "Running":
+        return {}
+    found = {}
+    for type_name, names in one.allocated().items():
+        devices = [slots[name] for name in dict.fromkeys(names) if name in slots]
+        if len(devices) == types[type_name] and all(_is_on(gpu, slot, one) for gpu, slot in devices):
+            found[type_name] = devices
+    return found
+
+
+def _is_on(gpu: Gpu, slot: Slot, one: VmState) -> bool:
+    """Whether a device is on the machine's node, and no other running machine is said to have it."""
+    return gpu.node == one.node and sum(holder.running for holder in slot.holders) <= 1
+
+
+def _interfaces(instance: Json | None) -> Iterator[Record]:
+    """Yield the interfaces of the VM's networks. Those that exist only inside the guest, such as bridges of
+    containers, have no network, and their addresses mean another machine elsewhere."""
+    if instance is None:
+        return
+    networks = (instance.get("spec") or {}).get("networks") or []
+    pods = {one.get("name") for one in networks if isinstance(one, dict) and "pod" in one}
+    for one in (instance.get("status") or {}).get("interfaces") or []:
+        if isinstance(one, dict) and one.get("name"):
+            listed = one.get("ipAddresses") if isinstance(one.get("ipAddresses"), list) else None
+            yield interface(one["name"], listed or [one.get("ipAddress")], mac=one.get("mac"), pod=one["name"] in pods)
+
+
+def _pool(labels: Mapping[str, str], namespace: str, cluster: str | None) -> str | None:
+    """Return the name of a machine pool in Rancher.
+
+    The driver's own label of it ends with the hash of the machine set. The name of the machine set does not, unless
+    it was too long.
+    """
+    start = f"{namespace}-{cluster}-"
+    named = labels.get(MACHINE_SET_LABEL, "")
+    if cluster and named.startswith(start):
+        return named.removeprefix(start)
+    return labels.get(POOL_LABEL)
+
+
+def _guest_os(instance: Json | None) -> str | None:
+    told = ((instance or {}).get("status") or {}).get("guestOSInfo")
+    return str(told.get("prettyName") or told.get("name") or "") if isinstance(told, dict) else None
