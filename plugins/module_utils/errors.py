@@ -38,7 +38,7 @@ class FleetError(Exception):
         self.hint = " ".join(notes if moving else [*notes, self.hint]).rstrip()
 
 
-def listing(names: Iterable[str], *, limit: int = 8) -> str:
+def join_names(names: Iterable[str], *, limit: int = 8) -> str:
     """Names for a message, cut where nobody would read on."""
     ordered = sorted(set(names))
     if not ordered:
@@ -47,7 +47,7 @@ def listing(names: Iterable[str], *, limit: int = 8) -> str:
     return ", ".join(ordered[:limit]) + (f" and {rest} more" if rest > 0 else "")
 
 
-def nearest(name: str, known: Iterable[str], *, limit: int = 5) -> list[str]:
+def did_you_mean(name: str, known: Iterable[str], *, limit: int = 5) -> list[str]:
     """The known names that look most like the given one, the closest first."""
     import difflib  # only errors need it
 

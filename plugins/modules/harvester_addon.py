@@ -77,6 +77,7 @@ options:
     default: 600
 extends_documentation_fragment:
   - vgpu.fleet.harvester
+  - vgpu.fleet.harvester.fail_fast
   - ansible.builtin.action_common_attributes
 attributes:
   check_mode:
@@ -151,11 +152,12 @@ addon:
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester import access, addons
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.addon_operation import AddonOperation, Wish
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.api import ApiServer
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.options import connection_spec
-from ansible_collections.vgpu.fleet.plugins.module_utils.reporting import reporting_errors
+from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.addon import model as addons
+from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.addon.apply import AddonOperation, AddonRequest
+from ansible_collections.vgpu.fleet.plugins.module_utils.kube import connection as access
+from ansible_collections.vgpu.fleet.plugins.module_utils.kube.client import ApiClient
+from ansible_collections.vgpu.fleet.plugins.module_utils.kube.options import connection_spec, fail_fast_spec
+from ansible_collections.vgpu.fleet.plugins.module_utils.module import reporting_errors
 
 
 def main() -> None:
@@ -170,19 +172,20 @@ def main() -> None:
             "disrupt": {"type": "bool", "default": False},
             "wait": {"type": "bool", "default": True},
             "wait_timeout": {"type": "int", "default": 600},
+            **fail_fast_spec(),
         },
         supports_check_mode=True,
     )
     params = module.params
     with reporting_errors(module):
-        wish = Wish(
+        wish = AddonRequest(
             params["name"],
             params["namespace"],
             params["state"] == "enabled",
             addons.wanted_values(params["name"], params["values"], params["driver_location"]),
             disrupt=params["disrupt"],
         )
-        api = ApiServer(access.from_options(params))
+        api = ApiClient(access.from_options(params), fail_fast=params["fail_fast"])
         operation = AddonOperation(api, wish, wait=params["wait"], seconds=params["wait_timeout"])
         outcome = operation.run(check_mode=module.check_mode)
         for warning in outcome.warnings:

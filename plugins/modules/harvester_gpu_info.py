@@ -128,12 +128,12 @@ vgpus:
       description: The profile it has.
       type: str
       sample: NVIDIA A2-4Q
-    wanted:
+    requested:
       description: The profile that was asked for.
       type: str
       sample: NVIDIA A2-4Q
     state:
-      description: V(wanted), V(configured), or V(allocatable) once the node offers it to VMs.
+      description: V(requested), V(configured), or V(allocatable) once the node offers it to VMs.
       type: str
       sample: allocatable
     drifted:
@@ -144,12 +144,16 @@ vgpus:
       description: The profile that the device itself reports, if its node hands it out as another one; else null.
       type: str
       sample: null
+    owner:
+      description: For whom it was enabled, by the mark that it carries; null if it carries none.
+      type: str
+      sample: vgpu.fleet
     holders:
       description: VMs that have it or refer to it.
       type: list
       elements: dict
       sample: [{kind: VM, labels: {}, name: worker-1, namespace: default, running: true}]
-    offered:
+    available_profiles:
       description: The profiles that it could be given right now.
       type: list
       elements: str
@@ -196,6 +200,12 @@ claims:
       sample: gpu-a
     pending:
       description: Whether the VM runs without them, and takes them when it is started again, since it was edited.
+      type: bool
+      sample: false
+    protective:
+      description: >-
+        Whether these are not additional vGPUs. The VM refers to devices that another VM may have, so others are kept
+        for it.
       type: bool
       sample: false
     holder:
@@ -249,14 +259,14 @@ harvester:
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.cluster import Cluster
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.findings import findings
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.options import connection_spec
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.records import (
+from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.result.findings import findings
+from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.result.records import (
     filtered,
     profile_records,
     vgpu_records,
 )
-from ansible_collections.vgpu.fleet.plugins.module_utils.reporting import reporting_errors
+from ansible_collections.vgpu.fleet.plugins.module_utils.kube.options import connection_spec
+from ansible_collections.vgpu.fleet.plugins.module_utils.module import reporting_errors
 
 
 def main() -> None:

@@ -68,6 +68,15 @@ options:
     type: str
     choices: [mig, time_sliced]
     default: mig
+  take_over:
+    description:
+      - Whether to undo another run first that was cut off on one of the GPUs and is dead. Its journal on the GPU tells
+        what to put back.
+      - Without it, the task fails with the error code V(journal_held) and names the run. A run that shows signs of life
+        is never taken over.
+      - The same task as the one that was cut off finishes it, and does not need this option.
+    type: bool
+    default: false
   relayout:
     description:
       - Whether a GPU that has other instances, or is in the other mode, is disabled, changed and enabled again.
@@ -82,6 +91,7 @@ options:
 extends_documentation_fragment:
   - vgpu.fleet.harvester
   - vgpu.fleet.harvester.waiting
+  - vgpu.fleet.harvester.fail_fast
 attributes:
   check_mode:
     description: >-
@@ -129,6 +139,18 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
+finished:
+  description: Runs of the same task that were cut off, and that this one has finished, or in check mode would finish.
+  returned: success
+  type: list
+  elements: str
+  sample: []
+undone:
+  description: Runs of other tasks that were undone first, or in check mode would be. See O(take_over).
+  returned: success
+  type: list
+  elements: str
+  sample: []
 gpus:
   description: The GPUs that were meant as they are now, or in check mode as they would be, ordered by node and address.
   returned: success
@@ -155,7 +177,7 @@ gpus:
       description: V(mig) or V(time_sliced). With SR-IOV off, the mode that it will have once it is on.
       type: str
       sample: mig
-    sharing:
+    vgpu_enabled:
       description: Whether SR-IOV is on.
       type: bool
       sample: true
@@ -195,10 +217,11 @@ steps:
   elements: dict
   contains:
     action:
-      description: V(partition) makes instances, after removing others, and V(unpartition) removes them. V(mode) marks
-        the GPU for a mode. V(share) switches SR-IOV on, V(unshare) off.
+      description:
+        - V(create_mig_instances) creates instances, after removing others. V(remove_mig_instances) removes them.
+        - V(set_mode) marks the GPU for a mode. V(enable_sriov) enables SR-IOV, V(disable_sriov) disables it.
       type: str
-      sample: partition
+      sample: create_mig_instances
     node:
       description: The node.
       type: str
@@ -249,61 +272,59 @@ unsettled:
 """
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.apply.journaled_task import JournaledTask
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.cluster import Cluster
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.mig_layout import plan_mig, request_from
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.options import connection_spec, waiting_spec
-from ansible_collections.vgpu.fleet.plugins.module_utils.planning.demand import selected
-from ansible_collections.vgpu.fleet.plugins.module_utils.reporting import reporting_errors
+from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.decide.mig import plan_mig, planned_for, request_from
+from ansible_collections.vgpu.fleet.plugins.module_utils.kube.options import connection_spec, waiting_spec
+from ansible_collections.vgpu.fleet.plugins.module_utils.module import reporting_errors
+from ansible_collections.vgpu.fleet.plugins.module_utils.planning.request import selected
 
 
 def main() -> None:
-    module = AnsibleModule(
-        argument_spec={
-            **connection_spec(),
-            **waiting_spec(),
-            "gpus": {"type": "list", "elements": "str"},
-            "nodes": {"type": "list", "elements": "str"},
-            "instances": {
-                "type": "list",
-                "elements": "dict",
-                "options": {
-                    "profile": {"type": "str", "required": True},
-                    "count": {"type": "int", "required": True},
-                },
+    options = {
+        **waiting_spec(),
+        "gpus": {"type": "list", "elements": "str"},
+        "nodes": {"type": "list", "elements": "str"},
+        "instances": {
+            "type": "list",
+            "elements": "dict",
+            "options": {
+                "profile": {"type": "str", "required": True},
+                "count": {"type": "int", "required": True},
             },
-            "state": {"type": "str", "choices": ["enabled", "disabled"], "default": "enabled"},
-            "mode": {"type": "str", "choices": ["mig", "time_sliced"], "default": "mig"},
-            "relayout": {"type": "bool", "default": False},
-            "enable_sriov": {"type": "bool", "default": False},
         },
+        "state": {"type": "str", "choices": ["enabled", "disabled"], "default": "enabled"},
+        "mode": {"type": "str", "choices": ["mig", "time_sliced"], "default": "mig"},
+        "relayout": {"type": "bool", "default": False},
+        "enable_sriov": {"type": "bool", "default": False},
+        "take_over": {"type": "bool", "default": False},
+    }
+    module = AnsibleModule(
+        argument_spec={**connection_spec(), **options},
         required_one_of=[("gpus", "nodes")],
         supports_check_mode=True,
     )
     with reporting_errors(module):
         params = module.params
         request = request_from(params)
-        planned = Cluster.connect(params).plan(
-            lambda cluster: plan_mig(cluster.safe_fleet, cluster.snapshot, request),
+        task = JournaledTask.of(Cluster.connect(params), "harvester_mig", params, request, options, module.check_mode)
+        planned = task.plan(
+            lambda cluster: plan_mig(cluster.fleet_for_planning, cluster.snapshot, request),
             concerned=lambda cluster: selected(cluster.snapshot.fleet, request.nodes, request.gpus),
             touched=lambda plan: {step.gpu for step in plan.steps},
-            check_mode=module.check_mode,
+            preview=lambda cluster, steps, layouts: planned_for(cluster.snapshot, steps, layouts),
             seconds=params["wait_timeout"],
         )
         cluster, plan = planned.cluster, planned.plan
-        applied = cluster.apply(
-            plan.steps,
-            plan.goals(),
-            cluster.snapshot.fleet,
-            check_mode=module.check_mode,
-            wait=params["wait"],
-            seconds=planned.seconds,
-        )
+        applied = task.apply(planned, plan.goals(), cluster.snapshot.fleet, wait=params["wait"])
         for warning in (*planned.warnings, *plan.warnings, *applied.warnings):
             module.warn(warning)
         module.exit_json(
-            changed=bool(plan.steps),
+            changed=bool(plan.steps) or task.changed,
             gpus=plan.records(applied.snapshot or cluster.snapshot, predicted=module.check_mode),
             steps=[step.as_dict() for step in applied.steps],
+            finished=task.finished,
+            undone=task.undone,
             unsettled=[one.as_dict() for one in planned.unsettled],
             diff=plan.diff(),
         )

@@ -108,6 +108,7 @@ options:
     default: 600
 extends_documentation_fragment:
   - vgpu.fleet.harvester
+  - vgpu.fleet.harvester.fail_fast
   - ansible.builtin.action_common_attributes
 attributes:
   check_mode:
@@ -208,11 +209,11 @@ undone:
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester import access
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.api import ApiServer
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.options import connection_spec
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.reprofile_run import Reprofile, Request
-from ansible_collections.vgpu.fleet.plugins.module_utils.reporting import reporting_errors
+from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.reprofile.run import Reprofile, ReprofileRequest
+from ansible_collections.vgpu.fleet.plugins.module_utils.kube import connection as access
+from ansible_collections.vgpu.fleet.plugins.module_utils.kube.client import ApiClient
+from ansible_collections.vgpu.fleet.plugins.module_utils.kube.options import connection_spec, fail_fast_spec
+from ansible_collections.vgpu.fleet.plugins.module_utils.module import reporting_errors
 
 
 def argument_spec() -> dict[str, dict[str, object]]:
@@ -234,6 +235,7 @@ def argument_spec() -> dict[str, dict[str, object]]:
         "serial": {"type": "int", "default": 1},
         "take_over": {"type": "bool", "default": False},
         "wait_timeout": {"type": "int", "default": 600},
+        **fail_fast_spec(),
     }
 
 
@@ -241,9 +243,9 @@ def main() -> None:
     module = AnsibleModule(argument_spec=argument_spec(), required_one_of=[("gpus", "nodes")], supports_check_mode=True)
     params = module.params
     with reporting_errors(module):
-        request = Request.of(params)
+        request = ReprofileRequest.of(params)
         run = Reprofile(
-            ApiServer(access.from_options(params)),
+            ApiClient(access.from_options(params), fail_fast=params["fail_fast"]),
             params["harvester_version"],
             request,
             seconds=params["wait_timeout"],

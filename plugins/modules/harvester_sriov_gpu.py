@@ -53,6 +53,7 @@ options:
 extends_documentation_fragment:
   - vgpu.fleet.harvester
   - vgpu.fleet.harvester.waiting
+  - vgpu.fleet.harvester.fail_fast
 attributes:
   check_mode:
     description: Predicts what the run would do; the cluster is asked by dry runs whether it would accept it.
@@ -128,7 +129,7 @@ gpus:
       description: How it is shared.
       type: str
       sample: time_sliced
-    sharing:
+    vgpu_enabled:
       description: Whether SR-IOV is on.
       type: bool
       sample: true
@@ -140,7 +141,7 @@ gpus:
       description: How many vGPUs of a profile it takes, where the platform tells it.
       type: dict
       sample: {}
-    blocked:
+    unavailable_reason:
       description: Why it cannot be used at all, or nothing.
       type: str
       sample: ""
@@ -161,12 +162,12 @@ gpus:
           description: The profile it has; null if it is empty.
           type: str
           sample: NVIDIA A2-4Q
-        wanted:
+        requested:
           description: The profile that was asked for.
           type: str
           sample: NVIDIA A2-4Q
         state:
-          description: V(empty), V(wanted), V(configured), or V(allocatable) once the node offers it to VMs.
+          description: V(empty), V(requested), V(configured), or V(allocatable) once the node offers it to VMs.
           type: str
           sample: allocatable
         drifted:
@@ -177,13 +178,17 @@ gpus:
           description: The profile that the device itself reports, if its node hands it out as another one; else null.
           type: str
           sample: null
+        owner:
+          description: For whom it was enabled, by the mark that it carries; null if it carries none.
+          type: str
+          sample: vgpu.fleet
         holders:
           description: VMs that have it or refer to it, with RV(ignore:kind), RV(ignore:namespace), RV(ignore:name),
             RV(ignore:running) and RV(ignore:labels).
           type: list
           elements: dict
           sample: []
-        offered:
+        available_profiles:
           description: The profiles that it could be given right now.
           type: list
           elements: str
@@ -195,10 +200,11 @@ steps:
   elements: dict
   contains:
     action:
-      description: V(share) switches SR-IOV on, V(unshare) off, V(disable) disables a vGPU, V(unpartition) removes the
-        MIG instances.
+      description:
+        - V(enable_sriov) enables SR-IOV, V(disable_sriov) disables it. V(disable) disables a vGPU.
+        - V(remove_mig_instances) removes the MIG instances.
       type: str
-      sample: share
+      sample: enable_sriov
     node:
       description: The node.
       type: str
@@ -249,13 +255,15 @@ unsettled:
 """
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.apply.apply import apply_steps
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.cluster import Cluster
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.mig_layout import cuts
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.options import connection_spec, waiting_spec
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.records import diff, gpu_records
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.sriov import plan_sriov
-from ansible_collections.vgpu.fleet.plugins.module_utils.planning.demand import selected
-from ansible_collections.vgpu.fleet.plugins.module_utils.reporting import reporting_errors
+from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.decide.mig import cuts
+from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.decide.sriov import plan_sriov
+from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.result.records import diff, gpu_records
+from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.settled_plan import plan_when_settled
+from ansible_collections.vgpu.fleet.plugins.module_utils.kube.options import connection_spec, waiting_spec
+from ansible_collections.vgpu.fleet.plugins.module_utils.module import reporting_errors
+from ansible_collections.vgpu.fleet.plugins.module_utils.planning.request import selected
 
 
 def main() -> None:
@@ -274,9 +282,10 @@ def main() -> None:
     )
     with reporting_errors(module):
         params = module.params
-        planned = Cluster.connect(params).plan(
+        planned = plan_when_settled(
+            Cluster.connect(params),
             lambda cluster: plan_sriov(
-                cluster.safe_fleet,
+                cluster.fleet_for_planning,
                 nodes=params["nodes"],
                 gpus=params["gpus"],
                 enabled=params["state"] == "enabled",
@@ -290,7 +299,8 @@ def main() -> None:
             seconds=params["wait_timeout"],
         )
         cluster, plan = planned.cluster, planned.plan
-        applied = cluster.apply(
+        applied = apply_steps(
+            cluster,
             plan.steps,
             plan.goals(cluster.functions),
             plan.outcome(),

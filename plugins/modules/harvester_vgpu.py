@@ -146,6 +146,23 @@ options:
       - Without it the error tells which M(vgpu.fleet.harvester_mig) task would make the vGPUs fit.
     type: bool
     default: false
+  take_over:
+    description:
+      - Whether to undo another run first that was cut off on one of the GPUs and is dead. Its journal on the GPU tells
+        what to put back.
+      - Without it, the task fails with the error code V(journal_held) and names the run. A run that shows signs of life
+        is never taken over.
+      - The same task as the one that was cut off finishes it, and does not need this option.
+    type: bool
+    default: false
+  owner:
+    description:
+      - For whom vGPUs are enabled. It is written on them as the annotation C(vgpu.fleet/owner), in the request that
+        enables them, and is removed in the request that disables them.
+      - With it, vGPUs with the mark of another owner are never disabled or given another profile, and count as held by
+        that owner. O(count) remains the number of all vGPUs of the profile in the selection, whoever they are for.
+      - vGPUs that are enabled already get no mark. Without this option, marks are not looked at.
+    type: str
   placement:
     description:
       - Whether new vGPUs are put on as few GPUs as possible or spread over many.
@@ -155,6 +172,7 @@ options:
 extends_documentation_fragment:
   - vgpu.fleet.harvester
   - vgpu.fleet.harvester.waiting
+  - vgpu.fleet.harvester.fail_fast
 attributes:
   check_mode:
     description: >-
@@ -192,6 +210,12 @@ EXAMPLES = r"""
         profile: NVIDIA A2-4C
     reprofile: true
 
+- name: Have seven A2-4Q in all, mark the new ones as those of team blue, and disable none of another team
+  vgpu.fleet.harvester_vgpu:
+    profile: A2-4Q
+    count: 7
+    owner: team-blue
+
 - name: A device is not used any more
   vgpu.fleet.harvester_vgpu:
     name: gpu-a-000008005
@@ -210,6 +234,18 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
+finished:
+  description: Runs of the same task that were cut off, and that this one has finished, or in check mode would finish.
+  returned: success
+  type: list
+  elements: str
+  sample: []
+undone:
+  description: Runs of other tasks that were undone first, or in check mode would be. See O(take_over).
+  returned: success
+  type: list
+  elements: str
+  sample: []
 vgpus:
   description: >-
     The vGPUs that are enabled on the selected GPUs, or the devices named, as they are now. In check mode as they would
@@ -238,12 +274,12 @@ vgpus:
       description: The profile it has; null if it is disabled.
       type: str
       sample: NVIDIA A2-4Q
-    wanted:
+    requested:
       description: The profile that was asked for.
       type: str
       sample: NVIDIA A2-4Q
     state:
-      description: V(empty), V(wanted), V(configured), or V(allocatable) once the node offers it to VMs.
+      description: V(empty), V(requested), V(configured), or V(allocatable) once the node offers it to VMs.
       type: str
       sample: allocatable
     drifted:
@@ -254,12 +290,16 @@ vgpus:
       description: The profile that the device itself reports, if its node hands it out as another one; else null.
       type: str
       sample: null
+    owner:
+      description: For whom it was enabled, by the mark that it carries; null if it carries none.
+      type: str
+      sample: vgpu.fleet
     holders:
       description: VMs that have it or refer to it.
       type: list
       elements: dict
       sample: []
-    offered:
+    available_profiles:
       description: The profiles that it could be given right now.
       type: list
       elements: str
@@ -294,9 +334,9 @@ plan:
     steps:
       description: >-
         The steps in order. Those on one GPU are done one after the other, those on different GPUs side by side. Each
-        has RV(ignore:action) (V(share), V(partition), V(disable), V(enable) or V(correct)), RV(ignore:node),
-        RV(ignore:gpu), RV(ignore:slot), RV(ignore:before) and RV(ignore:after). V(partition) cuts a GPU into MIG
-        instances. V(correct) writes the profile that a vGPU has into its specification, which changes nothing about
+        has RV(ignore:action) (V(enable_sriov), V(create_mig_instances), V(disable), V(enable) or V(correct)),
+        RV(ignore:node), RV(ignore:gpu), RV(ignore:slot), RV(ignore:before) and RV(ignore:after). V(correct)
+        writes the profile that a vGPU has into its specification, which changes nothing about
         the vGPU.
       type: list
       elements: dict
@@ -318,9 +358,19 @@ plan:
       elements: str
       sample: []
     proven:
-      description: Whether it is certain that no plan touches fewer GPUs.
+      description:
+        - Whether it is certain that no plan touches fewer GPUs.
+        - V(false) if RV(plan.stuck) lists any vGPU.
       type: bool
       sample: true
+    stuck:
+      description:
+        - vGPUs that are more than were asked for and cannot be disabled, because their node is not ready or their GPU
+          is passed through. The module warns about them.
+        - Each has RV(ignore:name), RV(ignore:node), RV(ignore:gpu), RV(ignore:profile) and RV(ignore:reason).
+      type: list
+      elements: dict
+      sample: []
 unsettled:
   description:
     - GPUs that matter for the answer and were still changing when it was given, such as right after somebody
@@ -351,12 +401,18 @@ unsettled:
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester import vgpu_layout
+from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.apply.journaled_task import JournaledTask
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.cluster import Cluster
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.options import connection_spec, waiting_spec
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.records import diff, profile_records, vgpu_records
+from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.decide import layout as vgpu_layout
+from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.result.records import (
+    diff,
+    profile_records,
+    vgpu_records,
+)
+from ansible_collections.vgpu.fleet.plugins.module_utils.kube.options import connection_spec, waiting_spec
+from ansible_collections.vgpu.fleet.plugins.module_utils.module import reporting_errors
+from ansible_collections.vgpu.fleet.plugins.module_utils.planning.plan import Plan
 from ansible_collections.vgpu.fleet.plugins.module_utils.planning.steps import after_steps
-from ansible_collections.vgpu.fleet.plugins.module_utils.reporting import reporting_errors
 
 SELECTION = {
     "nodes": {"type": "list", "elements": "str"},
@@ -367,41 +423,43 @@ SCOPES = ["fleet", "node", "gpu"]
 
 
 def main() -> None:
-    module = AnsibleModule(
-        argument_spec={
-            **connection_spec(),
-            **waiting_spec(),
-            **SELECTION,
-            "layout": {
-                "type": "list",
-                "elements": "dict",
-                "options": {
-                    "profile": {"type": "str", "required": True},
-                    "count": {"type": "int", "required": True},
-                    "per": {"type": "str", "choices": SCOPES, "default": "fleet"},
-                    **SELECTION,
-                },
+    options = {
+        **waiting_spec(),
+        **SELECTION,
+        "layout": {
+            "type": "list",
+            "elements": "dict",
+            "options": {
+                "profile": {"type": "str", "required": True},
+                "count": {"type": "int", "required": True},
+                "per": {"type": "str", "choices": SCOPES, "default": "fleet"},
+                **SELECTION,
             },
-            "devices": {
-                "type": "list",
-                "elements": "dict",
-                "options": {
-                    "name": {"type": "str", "required": True},
-                    "profile": {"type": "str"},
-                    "state": {"type": "str", "choices": STATES, "default": "enabled"},
-                },
-            },
-            "profile": {"type": "str"},
-            "count": {"type": "int"},
-            "per": {"type": "str", "choices": SCOPES},
-            "name": {"type": "str"},
-            "state": {"type": "str", "choices": STATES},
-            "exclusive": {"type": "bool", "default": False},
-            "reprofile": {"type": "bool", "default": False},
-            "enable_sriov": {"type": "bool", "default": False},
-            "enable_mig": {"type": "bool", "default": False},
-            "placement": {"type": "str", "choices": ["consolidate", "spread"], "default": "consolidate"},
         },
+        "devices": {
+            "type": "list",
+            "elements": "dict",
+            "options": {
+                "name": {"type": "str", "required": True},
+                "profile": {"type": "str"},
+                "state": {"type": "str", "choices": STATES, "default": "enabled"},
+            },
+        },
+        "profile": {"type": "str"},
+        "count": {"type": "int"},
+        "per": {"type": "str", "choices": SCOPES},
+        "name": {"type": "str"},
+        "state": {"type": "str", "choices": STATES},
+        "exclusive": {"type": "bool", "default": False},
+        "reprofile": {"type": "bool", "default": False},
+        "enable_sriov": {"type": "bool", "default": False},
+        "enable_mig": {"type": "bool", "default": False},
+        "placement": {"type": "str", "choices": ["consolidate", "spread"], "default": "consolidate"},
+        "take_over": {"type": "bool", "default": False},
+        "owner": {"type": "str"},
+    }
+    module = AnsibleModule(
+        argument_spec={**connection_spec(), **options},
         required_one_of=[("layout", "devices", "name", "count")],
         mutually_exclusive=[("layout", "devices", "name", "count"), ("layout", "profile"), ("devices", "profile")],
         required_by={"count": "profile", "per": "count", "state": "name"},
@@ -410,31 +468,28 @@ def main() -> None:
     with reporting_errors(module):
         params = module.params
         request = vgpu_layout.request_from(params)
-        planned = Cluster.connect(params).plan(
-            lambda cluster: request.plan(cluster.safe_fleet),
+        task = JournaledTask.of(Cluster.connect(params), "harvester_vgpu", params, request, options, module.check_mode)
+        planned = task.plan(
+            lambda cluster: request.plan(cluster.fleet_for_planning),
             concerned=lambda cluster: request.gpus(cluster.snapshot.fleet),
             touched=lambda plan: plan.touched,
-            check_mode=module.check_mode,
+            preview=lambda cluster, steps, _layouts: Plan(tuple(steps), fleet=cluster.fleet_for_planning),
             seconds=params["wait_timeout"],
         )
         cluster, plan = planned.cluster, planned.plan
         concern = request.concerns(plan.fleet)
-        applied = cluster.apply(
-            plan.steps,
-            vgpu_layout.goals(plan, concern, cluster.era),
-            plan.outcome(),
-            check_mode=module.check_mode,
-            wait=params["wait"],
-            seconds=planned.seconds,
-        )
-        for warning in (*planned.warnings, *applied.warnings):
+        goals = vgpu_layout.goals(plan, concern, cluster.era)
+        applied = task.apply(planned, goals, plan.outcome(), wait=params["wait"])
+        for warning in (*planned.warnings, *vgpu_layout.stuck_warnings(plan), *applied.warnings):
             module.warn(warning)
         vgpus = vgpu_records(applied.fleet, concern.shows)
         module.exit_json(
-            changed=plan.changed,
+            changed=plan.changed or task.changed,
             vgpus=vgpus,
             profiles=profile_records(vgpus, cluster.era),
             plan={**plan.as_dict(), "steps": [step.as_dict() for step in applied.steps]},
+            finished=task.finished,
+            undone=task.undone,
             unsettled=[one.as_dict() for one in planned.unsettled],
             diff=diff(plan.fleet, after_steps(plan.fleet, applied.steps), plan.touched),
         )

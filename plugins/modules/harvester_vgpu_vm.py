@@ -92,6 +92,7 @@ options:
     default: 300
 extends_documentation_fragment:
   - vgpu.fleet.harvester
+  - vgpu.fleet.harvester.fail_fast
   - ansible.builtin.action_common_attributes
 attributes:
   check_mode:
@@ -195,9 +196,9 @@ restarted:
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.cluster import Cluster
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.options import connection_spec, waiting_spec
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.vm_change import VmChange, Wish
-from ansible_collections.vgpu.fleet.plugins.module_utils.reporting import reporting_errors
+from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.vm.apply import VmChange, VmRequest
+from ansible_collections.vgpu.fleet.plugins.module_utils.kube.options import connection_spec, waiting_spec
+from ansible_collections.vgpu.fleet.plugins.module_utils.module import reporting_errors
 
 
 def argument_spec() -> dict[str, dict[str, object]]:
@@ -223,7 +224,7 @@ def main() -> None:
     )
     params = module.params
     with reporting_errors(module):
-        wish = Wish(
+        wish = VmRequest(
             name=params["name"],
             namespace=params["namespace"],
             vgpus=params["vgpus"],

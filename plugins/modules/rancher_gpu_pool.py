@@ -196,6 +196,7 @@ options:
     default: 1800
 extends_documentation_fragment:
   - vgpu.fleet.harvester
+  - vgpu.fleet.harvester.fail_fast
   - ansible.builtin.action_common_attributes
 attributes:
   check_mode:
@@ -407,11 +408,11 @@ machines_replaced:
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.options import connection_spec
-from ansible_collections.vgpu.fleet.plugins.module_utils.rancher.pool import Wish
-from ansible_collections.vgpu.fleet.plugins.module_utils.rancher.pool_change import PoolChange, Target
-from ansible_collections.vgpu.fleet.plugins.module_utils.rancher.rancher import Rancher
-from ansible_collections.vgpu.fleet.plugins.module_utils.reporting import reporting_errors
+from ansible_collections.vgpu.fleet.plugins.module_utils.kube.options import connection_spec, fail_fast_spec
+from ansible_collections.vgpu.fleet.plugins.module_utils.module import reporting_errors
+from ansible_collections.vgpu.fleet.plugins.module_utils.rancher.apply import PoolChange, PoolRef
+from ansible_collections.vgpu.fleet.plugins.module_utils.rancher.client import Rancher
+from ansible_collections.vgpu.fleet.plugins.module_utils.rancher.pool import PoolRequest
 
 WISHES = (
     "quantity",
@@ -468,6 +469,7 @@ def argument_spec() -> dict[str, dict[str, object]]:
         "harvester_cluster": {"type": "str"},
         "wait": {"type": "bool", "default": False},
         "wait_timeout": {"type": "int", "default": 1800},
+        **fail_fast_spec(),
     }
 
 
@@ -476,12 +478,12 @@ def main() -> None:
     params = module.params
     with reporting_errors(module):
         rancher = Rancher(params, params["namespace"])
-        target = Target(params["cluster"], params["name"], params["harvester_cluster"], params["owner"])
+        target = PoolRef(params["cluster"], params["name"], params["harvester_cluster"], params["owner"])
         change = PoolChange(rancher, target, wait=params["wait"], seconds=params["wait_timeout"])
         if params["state"] == "absent":
             outcome = change.remove(check_mode=module.check_mode)
         else:
-            wish = Wish(**{name: params[name] for name in WISHES})
+            wish = PoolRequest(**{name: params[name] for name in WISHES})
             outcome = change.ensure(wish, params["vgpus"], check_mode=module.check_mode)
         for warning in outcome.warnings:
             module.warn(warning)

@@ -457,16 +457,17 @@ helps:
 from typing import TYPE_CHECKING, Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.vgpu.fleet.plugins.module_utils.availability import Availability, select_nodes
-from ansible_collections.vgpu.fleet.plugins.module_utils.availability_demand import Question, read_demand
+from ansible_collections.vgpu.fleet.plugins.module_utils.availability.counts import Availability, select_nodes
+from ansible_collections.vgpu.fleet.plugins.module_utils.availability.fit import FitCheck, read_demand
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.cluster import Cluster
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.records import spellings
+from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.result.records import spellings
+from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.settled_plan import plan_when_settled
+from ansible_collections.vgpu.fleet.plugins.module_utils.module import reporting_errors
 from ansible_collections.vgpu.fleet.plugins.module_utils.platform_options import (
     PLATFORMS,
     connection_options,
     connection_spec,
 )
-from ansible_collections.vgpu.fleet.plugins.module_utils.reporting import reporting_errors
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.options import hosts_of, hosts_spec
 
 if TYPE_CHECKING:
@@ -494,20 +495,21 @@ def argument_spec() -> dict[str, dict[str, object]]:
     }
 
 
-def ask_harvester(module: AnsibleModule, params: dict[str, Any]) -> tuple[Question, dict[str, Any]]:
+def ask_harvester(module: AnsibleModule, params: dict[str, Any]) -> tuple[FitCheck, dict[str, Any]]:
     def gpus(cluster: Cluster) -> list[str]:
         nodes = select_nodes(cluster.snapshot.fleet, params["nodes"])
         return [gpu.name for gpu in cluster.snapshot.fleet.gpus if gpu.node in nodes]
 
-    def answer(cluster: Cluster) -> tuple[Availability, Question]:
+    def answer(cluster: Cluster) -> tuple[Availability, FitCheck]:
         fleet = cluster.snapshot.fleet
         available = Availability(fleet, select_nodes(fleet, params["nodes"]))
-        question = Question(available, read_demand(params["demand"], cluster.snapshot.known))
+        question = FitCheck(available, read_demand(params["demand"], cluster.snapshot.known))
         if params["require"]:
             question.require()
         return available, question
 
-    planned = Cluster.connect(params).plan(
+    planned = plan_when_settled(
+        Cluster.connect(params),
         answer,
         concerned=gpus,
         check_mode=module.check_mode,
@@ -526,9 +528,10 @@ def ask_harvester(module: AnsibleModule, params: dict[str, Any]) -> tuple[Questi
     }
 
 
-def ask_vsphere(_module: AnsibleModule, params: dict[str, Any]) -> tuple[vsphere.Question, dict[str, Any]]:
+def ask_vsphere(_module: AnsibleModule, params: dict[str, Any]) -> tuple[vsphere.VsphereFitCheck, dict[str, Any]]:
     # Only here: whoever asks Harvester need not wait for it.
-    from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere import availability as vsphere, snapshot
+    from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere import availability as vsphere
+    from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.read import fleet as snapshot
     from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.session import Session
 
     # Both options name hosts.
@@ -536,8 +539,8 @@ def ask_vsphere(_module: AnsibleModule, params: dict[str, Any]) -> tuple[vsphere
     chosen = {**hosts_of(params), "esxi_hosts": [host for hosts in named for host in hosts] if named else None}
     with Session.open(params) as session:
         found = snapshot.read(session, **chosen)
-    available = vsphere.Availability(found)
-    question = vsphere.Question(available, read_demand(params["demand"], found.known))
+    available = vsphere.VsphereAvailability(found)
+    question = vsphere.VsphereFitCheck(available, read_demand(params["demand"], found.known))
     return question, {
         "profiles": available.profile_records(),
         "devices": available.device_records(),

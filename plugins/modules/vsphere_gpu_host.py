@@ -203,10 +203,12 @@ restarted:
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.vgpu.fleet.plugins.module_utils.planning.demand import NothingSelected, refuse_empty
-from ansible_collections.vgpu.fleet.plugins.module_utils.reporting import reporting_errors
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere import host_graphics, records, snapshot
+from ansible_collections.vgpu.fleet.plugins.module_utils.module import reporting_errors
+from ansible_collections.vgpu.fleet.plugins.module_utils.planning.request import NothingSelected, refuse_empty
+from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.host import plan as host_graphics
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.options import connection_spec, hosts_of, hosts_spec
+from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.read import fleet as snapshot
+from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.result import records
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.session import Session
 
 
@@ -246,14 +248,14 @@ def main() -> None:
             found = snapshot.read(session, **hosts_of(params))
             plan = host_graphics.plan(
                 found,
-                host_graphics.Wish.from_options(params),
+                host_graphics.HostGraphicsRequest.from_options(params),
                 named=params["esxi_hosts"] or [],
                 restart_xorg=params["restart_xorg"],
                 force=params["force"],
             )
             if plan.changed and not module.check_mode:
                 # Most tasks find everything in place and need none of this.
-                from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere import graphics_change
+                from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.host import apply as graphics_change
 
                 found = graphics_change.apply(session, plan, seconds=params["wait_timeout"])
             else:

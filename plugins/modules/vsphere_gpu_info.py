@@ -142,7 +142,7 @@ nodes:
           description: V(time_sliced) for vGPUs of one size, V(mixed_size), or V(mig).
           type: str
           sample: time_sliced
-        sharing:
+        vgpu_enabled:
           description: Whether it is shared direct.
           type: bool
           sample: true
@@ -162,7 +162,7 @@ nodes:
           description: In MIG mode, how many instances of each profile there can be, including those that are there.
           type: dict
           sample: {}
-        blocked:
+        unavailable_reason:
           description: Why it serves no VM at all, or nothing.
           type: str
           sample: ""
@@ -206,7 +206,7 @@ vgpus:
       description: Its profile.
       type: str
       sample: nvidia_a40-8q
-    wanted:
+    requested:
       description: The same.
       type: str
       sample: nvidia_a40-8q
@@ -222,6 +222,10 @@ vgpus:
       description: Always null.
       type: str
       sample: null
+    owner:
+      description: Always null.
+      type: str
+      sample: null
     holders:
       description: The VM that has it. Its labels have its id, host, cluster and datacenter.
       type: list
@@ -232,7 +236,7 @@ vgpus:
           name: trainer
           namespace: ""
           running: true
-    offered:
+    available_profiles:
       description: Always null.
       type: list
       elements: str
@@ -302,10 +306,11 @@ vsphere:
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.vgpu.fleet.plugins.module_utils.reporting import reporting_errors
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere import records, snapshot
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.findings import findings
+from ansible_collections.vgpu.fleet.plugins.module_utils.module import reporting_errors
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.options import connection_spec, hosts_of, hosts_spec
+from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.read import fleet as snapshot
+from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.result import records
+from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.result.findings import findings
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.session import Session
 
 

@@ -492,11 +492,11 @@ restarted:
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.vgpu.fleet.plugins.module_utils.concealed_option import conceal
-from ansible_collections.vgpu.fleet.plugins.module_utils.reporting import reporting_errors
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere import vm_task
+from ansible_collections.vgpu.fleet.plugins.module_utils.module import reporting_errors
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.options import connection_spec
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.session import Session
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm_request import request_of
+from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm import run as vm_task
+from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm.request import request_of
 
 
 def argument_spec() -> dict[str, dict[str, object]]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from ansible_collections.vgpu.fleet.plugins.module_utils.errors import listing
+from ansible_collections.vgpu.fleet.plugins.module_utils.errors import join_names
 
 MANAGED_BY = "app.kubernetes.io/managed-by"
 OWNER = "vgpu.fleet/owner"
@@ -45,5 +45,5 @@ def not_owned(
 def _whose(labels: Mapping[str, str], owner: str) -> str:
     if labels.get(MANAGED_BY) == MANAGER and labels.get(OWNER):
         return f"belongs to owner {labels[OWNER]}, not to {owner}"
-    shown = listing(f"{name}={value}" for name, value in labels.items())
+    shown = join_names(f"{name}={value}" for name, value in labels.items())
     return f"does not carry the mark of owner {owner}; its labels: {shown}"

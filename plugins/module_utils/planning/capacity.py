@@ -15,11 +15,19 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 
-from ansible_collections.vgpu.fleet.plugins.module_utils import catalog
-from ansible_collections.vgpu.fleet.plugins.module_utils.errors import listing
-from ansible_collections.vgpu.fleet.plugins.module_utils.fleet import MIG, MIXED_SIZE, VSPHERE, Gpu, Holder, Node, Slot
-from ansible_collections.vgpu.fleet.plugins.module_utils.mig import Size, geometry_of, size_of
-from ansible_collections.vgpu.fleet.plugins.module_utils.profile import Key, parse_or_none
+from ansible_collections.vgpu.fleet.plugins.module_utils.errors import join_names
+from ansible_collections.vgpu.fleet.plugins.module_utils.fleet import catalog
+from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.mig import InstanceSize, geometry_of, size_of
+from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.model import (
+    MIG,
+    MIXED_SIZE,
+    VSPHERE,
+    Gpu,
+    Holder,
+    Node,
+    Slot,
+)
+from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.profile import Key, parse_or_none
 
 # Profiles that can stand side by side on one GPU share a group: those of one board and size, or all MIG profiles of a
 # board, marked by a size of -1. Lower numbers stand for the same profiles on a GPU that is cut anew (see `ways`).
@@ -42,7 +50,7 @@ def family(group: Group) -> Group:
 
 
 @dataclass(frozen=True)
-class Means:
+class AllowedChanges:
     """What may be done to a GPU to make room: switch SR-IOV on, remove vGPUs that nobody holds, make MIG instances."""
 
     sriov: bool = False
@@ -51,7 +59,7 @@ class Means:
 
 
 @dataclass(frozen=True)
-class Obstacle:
+class Blocker:
     """Why a GPU takes no more vGPUs of a profile. `in_the_way` are the slots that would have to change for it.
 
     `why` is a whole clause. Where there are such slots, `link` joins it to what they are.
@@ -72,12 +80,12 @@ class Obstacle:
             return self.why
         counted = Counter(map(_described, self.in_the_way))
         has = ", ".join(f"{count} x {name}" for name, count in sorted(counted.items()))
-        by = listing(map(str, self.holders), limit=4) if self.holders else "nobody"
+        by = join_names(map(str, self.holders), limit=4) if self.holders else "nobody"
         return f"{self.why}{self.link} {has}, held by {by}"
 
 
 @dataclass(frozen=True)
-class Room:
+class GpuCapacity:
     """Places for new vGPUs: each lane is a number of them, and the profiles that they may have.
 
     The first lane is free; where vGPUs may be removed, a second one has the places that are had by removing some.
@@ -90,7 +98,7 @@ class Room:
 
 
 @dataclass
-class Site:
+class GpuState:
     """A GPU as planning sees it: what is held, what could go, what is empty."""
 
     gpu: Gpu
@@ -146,9 +154,9 @@ class Site:
             yield from self.astray
 
 
-def survey(gpu: Gpu, node: Node | None) -> Site:
+def classify_slots(gpu: Gpu, node: Node | None) -> GpuState:
     """Sort a GPU's slots."""
-    site = Site(gpu, frozen=gpu.blocked, cordoned=bool(node and not node.schedulable))
+    site = GpuState(gpu, frozen=gpu.blocked, cordoned=bool(node and not node.schedulable))
     if not site.frozen and node and not node.ready:
         site.frozen = f"node {node.name} is not ready"
     for slot in gpu.ordered_slots:
@@ -167,19 +175,21 @@ def survey(gpu: Gpu, node: Node | None) -> Site:
     return site
 
 
-def room_for(site: Site, group: Group, wanted: Mapping[Key, str], means: Means) -> Room | Obstacle:
+def capacity_for(
+    site: GpuState, group: Group, wanted: Mapping[Key, str], means: AllowedChanges
+) -> GpuCapacity | Blocker:
     """Room for new vGPUs of a group on a GPU. `wanted` are the profiles of the group that matter, with their names."""
     gpu = site.gpu
     mig = group[1] < 0
     if site.frozen:
-        return Obstacle("unusable", site.frozen)
+        return Blocker("unusable", site.frozen)
     if mig != (gpu.mode == MIG):
         is_mode = "in MIG mode" if gpu.mode == MIG else "not in MIG mode"
-        return Obstacle(
-            "mode", f"it is {is_mode}, and {listing(wanted.values())} is {'' if mig else 'not '}a MIG profile"
+        return Blocker(
+            "mode", f"it is {is_mode}, and {join_names(wanted.values())} is {'' if mig else 'not '}a MIG profile"
         )
     if not gpu.sharing and not means.sriov:
-        return Obstacle("sriov_off", "SR-IOV is off")
+        return Blocker("sriov_off", "SR-IOV is off")
     if is_cut(group):
         return _cut_room(site, group, wanted)
     if not site.loose and not site.astray:
@@ -191,7 +201,7 @@ def room_for(site: Site, group: Group, wanted: Mapping[Key, str], means: Means) 
     return _equal_size_room(site, group, wanted, means)
 
 
-def ways(site: Site, group: Group, wanted: Iterable[Key], means: Means) -> list[Group]:
+def ways(site: GpuState, group: Group, wanted: Iterable[Key], means: AllowedChanges) -> list[Group]:
     """The ways to open a GPU for a group: as it is, and in MIG mode with each of the cuts that serve it best."""
     geometry = geometry_of(group[0]) if means.mig and group[1] < 0 else None
     kept = kept_instances(site, means) if geometry and site.gpu.mode == MIG else None
@@ -201,17 +211,19 @@ def ways(site: Site, group: Group, wanted: Iterable[Key], means: Means) -> list[
     return [group, *((group[0], -2 - number) for number in geometry.fullest(sizes, kept))]
 
 
-def most_room(site: Site, key: Key, name: str, means: Means) -> int:
+def max_additional(site: GpuState, key: Key, name: str, means: AllowedChanges) -> int:
     """How many more vGPUs of one profile a GPU could have, if it need not have any others."""
-    rooms = (room_for(site, way, {key: name}, means) for way in ways(site, group_of(key), [key], means))
-    return max((sum(count for _keys, count in room.lanes) for room in rooms if isinstance(room, Room)), default=0)
+    rooms = (capacity_for(site, way, {key: name}, means) for way in ways(site, group_of(key), [key], means))
+    return max(
+        (sum(count for _keys, count in room.lanes) for room in rooms if isinstance(room, GpuCapacity)), default=0
+    )
 
 
-def kept_instances(site: Site, means: Means) -> Counter[Size] | None:
+def kept_instances(site: GpuState, means: AllowedChanges) -> Counter[InstanceSize] | None:
     """The instances that stay when a GPU is cut anew; None where it cannot be.
 
     Harvester makes instances on a GPU without any, and removes them only all together while no vGPU is enabled on it
-    (facts 3.6 and 4.1). So whoever has a vGPU there keeps the cut as it is.
+    (harvester.md 8.2 and 10.2). So whoever has a vGPU there keeps the cut as it is.
     """
     if site.gpu.platform == VSPHERE or site.held:
         return None
@@ -220,9 +232,9 @@ def kept_instances(site: Site, means: Means) -> Counter[Size] | None:
     return None if site.loose or site.astray else instances_of(site.gpu)
 
 
-def instances_of(gpu: Gpu) -> Counter[Size]:
+def instances_of(gpu: Gpu) -> Counter[InstanceSize]:
     """The MIG instances that a GPU has."""
-    found: Counter[Size] = Counter()
+    found: Counter[InstanceSize] = Counter()
     for key, count in keyed(gpu.max_instances).items():
         size = size_of(key)
         if size and count:
@@ -230,13 +242,13 @@ def instances_of(gpu: Gpu) -> Counter[Size]:
     return found
 
 
-def cut_of(group: Group) -> Counter[Size]:
+def cut_of(group: Group) -> Counter[InstanceSize]:
     """The instances that a group stands for."""
     geometry = geometry_of(group[0]) if is_cut(group) else None
     return geometry.cut(-2 - group[1]) if geometry else Counter()
 
 
-def _cut_room(site: Site, group: Group, wanted: Mapping[Key, str]) -> Room:
+def _cut_room(site: GpuState, group: Group, wanted: Mapping[Key, str]) -> GpuCapacity:
     cut = cut_of(group)
     places = len(site.gpu.slots) if site.gpu.sharing else virtual_functions(site.gpu)
     lanes: list[tuple[tuple[Key, ...], int]] = []
@@ -246,42 +258,46 @@ def _cut_room(site: Site, group: Group, wanted: Mapping[Key, str]) -> Room:
         if free > 0:
             lanes.append(((key,), free))
             places -= free
-    return Room(tuple(lanes), Counter())
+    return GpuCapacity(tuple(lanes), Counter())
 
 
-def _equal_size_room(site: Site, group: Group, wanted: Mapping[Key, str], means: Means) -> Room | Obstacle:
+def _equal_size_room(
+    site: GpuState, group: Group, wanted: Mapping[Key, str], means: AllowedChanges
+) -> GpuCapacity | Blocker:
     stay = list(site.occupants(evict=means.evict))
     # A slot that was asked to be something unreadable and has become nothing only takes a virtual function.
     others = [(slot, key) for slot, key in stay if (group_of(key) != group if key else slot.profile)]
     if others:
-        return Obstacle("size", "all vGPUs of a GPU have the same size", _slots(others), ", and it has")
+        return Blocker("size", "all vGPUs of a GPU have the same size", _slots(others), ", and it has")
     limit, exact = _limit(site, group, wanted)
     used = sum(1 for _slot, key in stay if key)
     if used >= limit:
-        return Obstacle("instances", f"it takes {limit} of this size", _slots(stay), " and has")
+        return Blocker("instances", f"it takes {limit} of this size", _slots(stay), " and has")
     places = _free_functions(site, means, taken=len(stay))
     if places <= 0:
         return _without_function(site, stay)
     offered = _offered(site, group, means)
     keys = tuple(key for key in wanted if offered is None or key in offered)
     if not keys:
-        return Obstacle("not_offered", "the driver does not offer it there")
+        return Blocker("not_offered", "the driver does not offer it there")
     most = min(limit - used, places)
     if not means.evict:
-        return Room(((keys, most),), _kept(stay), exact)
+        return GpuCapacity(((keys, most),), _kept(stay), exact)
     free = min(most, _free_beside(site, group, limit))
-    return Room(((keys, free), (keys, most - free)), _kept(stay), exact)
+    return GpuCapacity(((keys, free), (keys, most - free)), _kept(stay), exact)
 
 
-def _free_beside(site: Site, group: Group, limit: int) -> int:
+def _free_beside(site: GpuState, group: Group, limit: int) -> int:
     """How many of the places need nothing removed."""
     present = [(slot, key) for slot, key in site.occupants(evict=False) if key or slot.profile]
     if any(key is None or group_of(key) != group for _slot, key in present):
         return 0
-    return max(0, min(limit - len(present), _free_functions(site, Means(), taken=0)))
+    return max(0, min(limit - len(present), _free_functions(site, AllowedChanges(), taken=0)))
 
 
-def _mixed_size_room(site: Site, group: Group, wanted: Mapping[Key, str], means: Means) -> Room | Obstacle:
+def _mixed_size_room(
+    site: GpuState, group: Group, wanted: Mapping[Key, str], means: AllowedChanges
+) -> GpuCapacity | Blocker:
     """An estimate: where a vGPU may start on such a GPU is known to the driver only.
 
     Each is taken to fill a half, a quarter, an eighth and so on of the framebuffer.
@@ -289,15 +305,15 @@ def _mixed_size_room(site: Site, group: Group, wanted: Mapping[Key, str], means:
     stay = list(site.occupants(evict=means.evict))
     whole = framebuffer_of(site.gpu)
     if any(key is None for _slot, key in stay) or not whole:
-        return Obstacle("size", "how much of its framebuffer is free is not known", _slots(stay))
+        return Blocker("size", "how much of its framebuffer is free is not known", _slots(stay))
     taken = sum(_halved(whole, key[2]) for _slot, key in stay if key)
     limit, _exact = _limit(site, group, wanted)
     same = sum(1 for _slot, key in stay if key and group_of(key) == group)
     fitting = min((whole - taken) // _halved(whole, group[1]), limit - same, _free_functions(site, means, len(stay)))
     if fitting <= 0:
         why = "its framebuffer is taken" if stay else "it has no room for one"
-        return Obstacle("memory", why, _slots(stay), ", by")
-    return Room(((tuple(wanted), fitting),), _kept(stay), exact=False)
+        return Blocker("memory", why, _slots(stay), ", by")
+    return GpuCapacity(((tuple(wanted), fitting),), _kept(stay), exact=False)
 
 
 def _halved(whole: int, size: int) -> int:
@@ -307,7 +323,7 @@ def _halved(whole: int, size: int) -> int:
     return part
 
 
-def _mig_room(site: Site, wanted: Mapping[Key, str], means: Means) -> Room | Obstacle:
+def _mig_room(site: GpuState, wanted: Mapping[Key, str], means: AllowedChanges) -> GpuCapacity | Blocker:
     stay = list(site.occupants(evict=means.evict))
     kept = _kept(stay)
     instances = keyed(site.gpu.max_instances)
@@ -322,25 +338,25 @@ def _mig_room(site: Site, wanted: Mapping[Key, str], means: Means) -> Room | Obs
             lanes.append(((key,), free))
             places -= free
     if lanes:
-        return Room(tuple(lanes), kept)
+        return GpuCapacity(tuple(lanes), kept)
     if any(instances.get(key) for key in wanted):
         if all(kept[key] >= instances.get(key, 0) for key in wanted):
-            return Obstacle("instances", "its MIG instances are taken", _slots(stay), ", by")
+            return Blocker("instances", "its MIG instances are taken", _slots(stay), ", by")
         return _without_function(site, stay)
     if not means.mig or not geometry_of(next(iter(wanted))[0]):
-        return Obstacle("mig_layout", "it has no MIG instance for it")
+        return Blocker("mig_layout", "it has no MIG instance for it")
     if stay:
         why = "it has no MIG instance for it, and they change only while it has no vGPUs"
-        return Obstacle("mig_layout", why, _slots(stay), ", but it has")
-    return Obstacle("mig_layout", "its slices do not suffice for one more MIG instance of that kind")
+        return Blocker("mig_layout", why, _slots(stay), ", but it has")
+    return Blocker("mig_layout", "its slices do not suffice for one more MIG instance of that kind")
 
 
-def _without_function(site: Site, stay: list[tuple[Slot, Key | None]]) -> Obstacle:
+def _without_function(site: GpuState, stay: list[tuple[Slot, Key | None]]) -> Blocker:
     if not site.gpu.slots:
-        return Obstacle("functions", "it has no virtual functions")
+        return Blocker("functions", "it has no virtual functions")
     if site.empty or not stay:
-        return Obstacle("functions", "none of its empty virtual functions offers a type", _slots(stay), ", and it has")
-    return Obstacle("functions", "all its virtual functions are taken", _slots(stay), ", by")
+        return Blocker("functions", "none of its empty virtual functions offers a type", _slots(stay), ", and it has")
+    return Blocker("functions", "all its virtual functions are taken", _slots(stay), ", by")
 
 
 def _described(slot: Slot) -> str:
@@ -355,7 +371,7 @@ def _kept(stay: list[tuple[Slot, Key | None]]) -> Counter[Key]:
     return Counter(key for slot, key in stay if key and (slot.holders or not slot.drifted))
 
 
-def _limit(site: Site, group: Group, wanted: Mapping[Key, str]) -> tuple[int, bool]:
+def _limit(site: GpuState, group: Group, wanted: Mapping[Key, str]) -> tuple[int, bool]:
     """The most vGPUs of a size, which is the least that any of the profiles involved allows."""
     gpu = site.gpu
     names = dict(wanted)
@@ -395,7 +411,7 @@ def keyed(by_name: Mapping[str, int]) -> dict[Key, int]:
     return {parsed.key: count for name, count in by_name.items() if (parsed := parse_or_none(name))}
 
 
-def _free_functions(site: Site, means: Means, taken: int) -> int:
+def _free_functions(site: GpuState, means: AllowedChanges, taken: int) -> int:
     gpu = site.gpu
     if gpu.platform == VSPHERE:
         return UNLIMITED
@@ -414,7 +430,7 @@ def virtual_functions(gpu: Gpu) -> int:
     return min((board.vfs or board.vfs_at_least for board in known), default=0)
 
 
-def _offered(site: Site, group: Group, means: Means) -> frozenset[Key] | None:
+def _offered(site: GpuState, group: Group, means: AllowedChanges) -> frozenset[Key] | None:
     """The profiles the driver would make, or None where what it says now does not tell."""
     now = site.offered
     if now is None or not means.evict:

@@ -10,20 +10,24 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 
-from ansible_collections.vgpu.fleet.plugins.module_utils.fleet import Fleet
-from ansible_collections.vgpu.fleet.plugins.module_utils.planning.capacity import Means, Site, survey
-from ansible_collections.vgpu.fleet.plugins.module_utils.planning.demand import (
+from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.model import Fleet
+from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.profile import Key
+from ansible_collections.vgpu.fleet.plugins.module_utils.planning.capacity import (
+    AllowedChanges,
+    GpuState,
+    classify_slots,
+)
+from ansible_collections.vgpu.fleet.plugins.module_utils.planning.components import Layout, Planning
+from ansible_collections.vgpu.fleet.plugins.module_utils.planning.request import (
     SPREAD,
     Demand,
+    GpuSelector,
     Need,
     Policy,
-    Selections,
     needs_of,
 )
-from ansible_collections.vgpu.fleet.plugins.module_utils.planning.layout import Layout, Planning
-from ansible_collections.vgpu.fleet.plugins.module_utils.planning.search import Budget
+from ansible_collections.vgpu.fleet.plugins.module_utils.planning.search import SearchBudget
 from ansible_collections.vgpu.fleet.plugins.module_utils.planning.spread import spread
-from ansible_collections.vgpu.fleet.plugins.module_utils.profile import Key
 
 
 class Problem:
@@ -37,27 +41,27 @@ class Problem:
         fleet: Fleet,
         demands: Sequence[Demand],
         policy: Policy,
-        sites: Sequence[Site] | None = None,
-        budget: Budget | None = None,
+        sites: Sequence[GpuState] | None = None,
+        budget: SearchBudget | None = None,
         *,
         in_addition: bool = False,
     ) -> None:
         self.fleet = fleet
         self.demands = tuple(demands)
         self.policy = policy
-        self.selections = Selections(fleet)
+        self.selections = GpuSelector(fleet)
         self.in_addition = in_addition
         self._sites = sites
-        self._budget = budget or Budget()
+        self._budget = budget or SearchBudget()
         # For all questions of what would be if, together.
-        self._spare = budget or Budget(hard=True)
+        self._spare = budget or SearchBudget(hard=True)
 
     @cached_property
-    def sites(self) -> Sequence[Site]:
+    def sites(self) -> Sequence[GpuState]:
         if self._sites is not None:
             return self._sites
         nodes = self.fleet.node_by_name
-        return [survey(gpu, nodes.get(gpu.node)) for gpu in self.fleet.gpus]
+        return [classify_slots(gpu, nodes.get(gpu.node)) for gpu in self.fleet.gpus]
 
     @cached_property
     def needs(self) -> list[Need]:
@@ -74,20 +78,22 @@ class Problem:
         return Planning(self.sites, self.needs, exclusive, self._budget, in_addition=self.in_addition)
 
     @property
-    def means(self) -> Means:
+    def means(self) -> AllowedChanges:
         """The strongest means that the policy allows."""
         policy = self.policy
-        return Means(sriov=policy.enable_sriov, evict=policy.reprofile or policy.exclusive, mig=policy.enable_mig)
+        return AllowedChanges(
+            sriov=policy.enable_sriov, evict=policy.reprofile or policy.exclusive, mig=policy.enable_mig
+        )
 
     @property
-    def ladder(self) -> list[Means]:
+    def ladder(self) -> list[AllowedChanges]:
         """From the mildest means to the strongest: nothing is switched on or removed if it goes without."""
         policy = self.policy
-        rungs = [Means(evict=policy.exclusive)]
+        rungs = [AllowedChanges(evict=policy.exclusive)]
         if policy.enable_mig:
-            rungs.append(Means(evict=policy.exclusive, mig=True))
+            rungs.append(AllowedChanges(evict=policy.exclusive, mig=True))
         if policy.enable_sriov:
-            rungs.append(Means(sriov=True, evict=policy.exclusive, mig=policy.enable_mig))
+            rungs.append(AllowedChanges(sriov=True, evict=policy.exclusive, mig=policy.enable_mig))
         if self.means not in rungs:
             rungs.append(self.means)
         return rungs
@@ -127,14 +133,14 @@ class Problem:
                     replace(slot, holders=tuple(holder for holder in slot.holders if holder.path not in vms))
                     for slot in gpu.slots
                 )
-                sites[index] = survey(replace(gpu, slots=slots), nodes.get(gpu.node))
+                sites[index] = classify_slots(replace(gpu, slots=slots), nodes.get(gpu.node))
         return self._but(sites=sites)
 
     def _but(
         self,
         demands: Sequence[Demand] | None = None,
         policy: Policy | None = None,
-        sites: Sequence[Site] | None = None,
+        sites: Sequence[GpuState] | None = None,
     ) -> Problem:
         return Problem(
             self.fleet,

@@ -15,14 +15,14 @@ from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.profile import Key
 from ansible_collections.vgpu.fleet.plugins.module_utils.planning.capacity import Group, family
-from ansible_collections.vgpu.fleet.plugins.module_utils.planning.transport import Transport
-from ansible_collections.vgpu.fleet.plugins.module_utils.profile import Key
+from ansible_collections.vgpu.fleet.plugins.module_utils.planning.flow import FlowNetwork
 
 DEEPEST = 80
 
 
-class Budget:
+class SearchBudget:
     """How much searching is allowed: in steps, not seconds, so that every machine gives the same answer.
 
     The quick pass may overdraw it, since it has to come to something, unless the budget is a hard one.
@@ -42,7 +42,7 @@ class Budget:
 
 
 @dataclass(frozen=True)
-class Opening:
+class GpuOption:
     """A GPU opened for a group: what is kept, how much of that has to be asked for, and lanes for new vGPUs."""
 
     kept: Mapping[Key, int]
@@ -59,7 +59,7 @@ class Opening:
 
 
 @dataclass
-class Kind:
+class GpuClass:
     """GPUs that do not differ for any need. `as_is` counts per GPU what serves needs untouched, `must` the part of it
     that has to be asked for, or else the GPU is touched to remove it. A `sunk` GPU is touched in any case, and
     `committed` ones are open for a group from the start. `rank` orders kinds by preference."""
@@ -67,7 +67,7 @@ class Kind:
     size: int
     as_is: Mapping[Key, int]
     must: Mapping[Key, int]
-    openings: Mapping[Group, Opening]
+    openings: Mapping[Group, GpuOption]
     rank: tuple[int, ...] = ()
     sunk: bool = False
     committed: Group | None = None
@@ -82,7 +82,7 @@ class Kind:
 
 
 @dataclass
-class Row:
+class NeedGroup:
     """Needs that are alike: so many of a profile, on any GPU of these kinds."""
 
     key: Key
@@ -92,11 +92,11 @@ class Row:
 
 
 @dataclass
-class Outcome:
+class SearchResult:
     """`opened` counts GPUs by kind and group. `proven` tells that no better outcome exists."""
 
     opened: dict[tuple[int, Group], int]
-    state: State
+    state: SearchState
     fits: bool
     proven: bool
 
@@ -105,7 +105,7 @@ Choice = tuple[int, Group]
 
 
 @dataclass
-class Lanes:
+class EdgeIds:
     """The numbers of a kind's lanes in the transport."""
 
     must: dict[Key, int] = field(default_factory=dict)
@@ -115,13 +115,13 @@ class Lanes:
     new: dict[Group, list[int]] = field(default_factory=dict)
 
 
-class State:
+class SearchState:
     """How many GPUs of each kind are open for what, and who goes where."""
 
-    def __init__(self, rows: list[Row], kinds: list[Kind]) -> None:
+    def __init__(self, rows: list[NeedGroup], kinds: list[GpuClass]) -> None:
         self.rows = rows
         self.kinds = kinds
-        self.transport = Transport(row.count for row in rows)
+        self.transport = FlowNetwork(row.count for row in rows)
         self.untouched = [kind.size for kind in kinds]
         self.opened: dict[Choice, int] = {}
         self.lanes = [self._lanes(index) for index in range(len(kinds))]
@@ -132,8 +132,8 @@ class State:
             else:
                 self._resize(index)
 
-    def copy(self) -> State:
-        twin = State.__new__(State)
+    def copy(self) -> SearchState:
+        twin = SearchState.__new__(SearchState)
         twin.rows = self.rows
         twin.kinds = self.kinds
         twin.transport = self.transport.copy()
@@ -177,8 +177,8 @@ class State:
         for key, lane in lanes.spare.items():
             self.transport.set_capacity(lane, left * (kind.as_is[key] - kind.must.get(key, 0)))
 
-    def _lanes(self, index: int) -> Lanes:
-        kind, transport, lanes = self.kinds[index], self.transport, Lanes()
+    def _lanes(self, index: int) -> EdgeIds:
+        kind, transport, lanes = self.kinds[index], self.transport, EdgeIds()
         rows = [(number, row) for number, row in enumerate(self.rows) if index in row.kinds]
 
         def needs(keys: Iterable[Key]) -> list[int]:
@@ -218,11 +218,11 @@ class State:
 class Search:
     """One run: the state it began from, the best outcome so far, and how much work is left."""
 
-    def __init__(self, rows: list[Row], kinds: list[Kind], budget: Budget) -> None:
+    def __init__(self, rows: list[NeedGroup], kinds: list[GpuClass], budget: SearchBudget) -> None:
         self.rows = rows
         self.kinds = kinds
         self.budget = budget
-        self.start = State(rows, kinds)
+        self.start = SearchState(rows, kinds)
         self.start.transport.settle()
         self.openable: list[list[Choice]] = [
             [
@@ -238,7 +238,7 @@ class Search:
         for need, row in enumerate(rows if self.cuts else ()):
             for index in row.kinds:
                 self.needs_at[index].setdefault(row.key, []).append(need)
-        self.best: State | None = None
+        self.best: SearchState | None = None
         self.closest = self.start
         self.hopeless: set[Group] = set()
         self.wanted_by: list[set[Group]] = [set() for _kind in kinds]
@@ -247,34 +247,34 @@ class Search:
                 for index, group in self.openable[need]:
                     self.wanted_by[index].add(family(group))
 
-    def run(self) -> Outcome:
+    def run(self) -> SearchResult:
         outcome = self.find()
         if outcome.state is not self.start:
             outcome.state.transport.start_over()
             outcome.state.transport.settle()
         return outcome
 
-    def find(self) -> Outcome:
+    def find(self) -> SearchResult:
         if self.start.done:
-            return Outcome(self.start.opened, self.start, fits=True, proven=True)
+            return SearchResult(self.start.opened, self.start, fits=True, proven=True)
         least = self.least_cost(self.start, frozenset())
         if least is None:
             # What can be placed is placed even so, the hopeless last: reasons are told against that.
             self.dive(self.start.copy(), contended_last=True)
-            return Outcome(self.closest.opened, self.closest, fits=False, proven=True)
+            return SearchResult(self.closest.opened, self.closest, fits=False, proven=True)
         # Where GPUs can be cut in several ways it may also be better to look at all that a cut would serve.
         for contended_last, whole in ((False, False), (True, False), *([(False, True)] if self.cuts else [])):
             state = self.start.copy()
             if self.dive(state, contended_last=contended_last, whole=whole):
                 self.keep(self.trimmed(state, least))
             if self.best and self.best.cost <= least:
-                return Outcome(self.best.opened, self.best, fits=True, proven=True)
+                return SearchResult(self.best.opened, self.best, fits=True, proven=True)
         exhausted = self.is_small() and self.descend(self.start, frozenset(), least)
         if self.best:
-            return Outcome(self.best.opened, self.best, fits=True, proven=exhausted)
-        return Outcome(self.closest.opened, self.closest, fits=False, proven=exhausted)
+            return SearchResult(self.best.opened, self.best, fits=True, proven=exhausted)
+        return SearchResult(self.closest.opened, self.closest, fits=False, proven=exhausted)
 
-    def keep(self, state: State) -> None:
+    def keep(self, state: SearchState) -> None:
         if self.best is None or state.cost < self.best.cost:
             self.best = state
 
@@ -284,12 +284,12 @@ class Search:
         )
         return openable <= DEEPEST
 
-    def spend(self, state: State) -> bool:
+    def spend(self, state: SearchState) -> bool:
         steps = state.transport.work + len(state.transport.capacity)
         state.transport.work = 0
         return self.budget.spend(steps)
 
-    def choices(self, state: State, needs: set[int], banned: frozenset[Choice]) -> dict[Choice, int]:
+    def choices(self, state: SearchState, needs: set[int], banned: frozenset[Choice]) -> dict[Choice, int]:
         """What could be opened to help these needs, with the number of places each GPU would give them."""
         found: dict[Choice, int] = {}
         wanted = {self.rows[need].key for need in needs}
@@ -301,7 +301,7 @@ class Search:
                     found[choice] = self.kinds[index].openings[group].places(wanted)
         return found
 
-    def least_cost(self, state: State, banned: frozenset[Choice]) -> int | None:
+    def least_cost(self, state: SearchState, banned: frozenset[Choice]) -> int | None:
         """At least so many more GPUs have to be touched, or None if no number would do."""
         by_group: dict[Group, list[int]] = {}
         for need, missing in enumerate(state.transport.missing):
@@ -334,7 +334,7 @@ class Search:
             return 1
         return total
 
-    def wanting(self, state: State) -> int | None:
+    def wanting(self, state: SearchState) -> int | None:
         """The need to help next: the one with the fewest ways to be helped."""
         missing = [need for need, count in enumerate(state.transport.missing) if count]
         hopeless = self.hopeless
@@ -342,7 +342,7 @@ class Search:
             missing, key=lambda need: (self.rows[need].group in hopeless, len(self.openable[need]), need), default=None
         )
 
-    def useful(self, choice: Choice, state: State) -> int:
+    def useful(self, choice: Choice, state: SearchState) -> int:
         """How much of what is missing a GPU would give if it is cut in this way, whoever misses it."""
         if not self.cuts:
             return 0
@@ -354,7 +354,7 @@ class Search:
         return total
 
     def ranked(
-        self, gains: dict[Choice, int], missing: int, state: State, *, contended_last: bool
+        self, gains: dict[Choice, int], missing: int, state: SearchState, *, contended_last: bool
     ) -> list[tuple[Choice, int]]:
         """Choices by merit: touched anyway, then one that suffices with the least to spare, then the largest.
 
@@ -376,7 +376,7 @@ class Search:
         # Tuples of different length never meet: those that suffice are told apart by an earlier field.
         return sorted(gains.items(), key=merit)
 
-    def dive(self, state: State, *, contended_last: bool, whole: bool = False) -> bool:
+    def dive(self, state: SearchState, *, contended_last: bool, whole: bool = False) -> bool:
         """Open what seems best until everything is placed. Quick, and not always right."""
         transport = state.transport
         while not state.done:
@@ -408,7 +408,7 @@ class Search:
             self.closest = state
         return state.done
 
-    def release_unasked(self, state: State) -> bool:
+    def release_unasked(self, state: SearchState) -> bool:
         """Touch the GPUs that have vGPUs which nobody asked for. True if there was one to touch."""
         unfilled = set(state.transport.unfilled())
         released = False
@@ -424,7 +424,7 @@ class Search:
         state.transport.settle()
         return released
 
-    def releasing(self, state: State, lanes: set[int], banned: frozenset[Choice]) -> list[Choice]:
+    def releasing(self, state: SearchState, lanes: set[int], banned: frozenset[Choice]) -> list[Choice]:
         """What could be opened so that these lanes need not be filled any more."""
         return [
             (index, group)
@@ -434,7 +434,7 @@ class Search:
             if (index, group) not in banned
         ]
 
-    def trimmed(self, state: State, least: int) -> State:
+    def trimmed(self, state: SearchState, least: int) -> SearchState:
         """Close again what turned out not to be needed."""
         for choice in reversed(list(state.opened)):
             while state.opened.get(choice) and self.kinds[choice[0]].committed != choice[1]:
@@ -448,7 +448,7 @@ class Search:
                 state = trial
         return state
 
-    def descend(self, state: State, banned: frozenset[Choice], least: int) -> bool:
+    def descend(self, state: SearchState, banned: frozenset[Choice], least: int) -> bool:
         """Try all that could be better than the best. True if nothing was left out."""
         if state.done:
             self.keep(state)

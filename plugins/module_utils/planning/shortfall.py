@@ -11,12 +11,12 @@ from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import Any
 
-from ansible_collections.vgpu.fleet.plugins.module_utils.errors import FleetError, listing
-from ansible_collections.vgpu.fleet.plugins.module_utils.planning.capacity import Obstacle, group_of
-from ansible_collections.vgpu.fleet.plugins.module_utils.planning.layout import Layout, Missing
+from ansible_collections.vgpu.fleet.plugins.module_utils.errors import FleetError, join_names
+from ansible_collections.vgpu.fleet.plugins.module_utils.planning.capacity import Blocker, group_of
+from ansible_collections.vgpu.fleet.plugins.module_utils.planning.components import Layout, Unplaced
 from ansible_collections.vgpu.fleet.plugins.module_utils.planning.problem import Problem
-from ansible_collections.vgpu.fleet.plugins.module_utils.planning.steps import DISABLE, PARTITION, steps_to
-from ansible_collections.vgpu.fleet.plugins.module_utils.planning.surplus import CountInUse, surplus_steps
+from ansible_collections.vgpu.fleet.plugins.module_utils.planning.steps import CREATE_MIG_INSTANCES, DISABLE, steps_to
+from ansible_collections.vgpu.fleet.plugins.module_utils.planning.surplus import CountInUse, find_surplus
 
 # Enough to act on; a fleet of thousands would give thousands of reasons.
 GPUS_NAMED = 8
@@ -78,7 +78,7 @@ class Shortfall:
 
 
 @dataclass(frozen=True)
-class Change:
+class Suggestion:
     """Something that would make the demands fit: it was tried on the record, not guessed."""
 
     change: str
@@ -92,7 +92,7 @@ class Change:
 class DoesNotFit(FleetError):
     code = "does_not_fit"
 
-    def __init__(self, shortfalls: Iterable[Shortfall], changes: Iterable[Change], *, proven: bool = True) -> None:
+    def __init__(self, shortfalls: Iterable[Shortfall], changes: Iterable[Suggestion], *, proven: bool = True) -> None:
         self.shortfalls = tuple(shortfalls)
         self.changes = tuple(changes)
         self.proven = proven
@@ -126,7 +126,7 @@ def explain(problem: Problem, layout: Layout) -> DoesNotFit:
     return DoesNotFit(shortfalls, _changes(problem, shortfalls), proven=layout.proven)
 
 
-def _shortfall(problem: Problem, layout: Layout, missing: Missing) -> Shortfall:
+def _shortfall(problem: Problem, layout: Layout, missing: Unplaced) -> Shortfall:
     need = missing.need
     by_reason: dict[tuple[str, str], tuple[list[str], list[str]]] = {}
     for index in sorted(need.gpus):
@@ -141,25 +141,25 @@ def _shortfall(problem: Problem, layout: Layout, missing: Missing) -> Shortfall:
     return Shortfall(need.demand, need.profile.name, need.count, missing.count, need.scope, reasons)
 
 
-def _obstacle(problem: Problem, layout: Layout, missing: Missing, index: int) -> Obstacle:
+def _obstacle(problem: Problem, layout: Layout, missing: Unplaced, index: int) -> Blocker:
     key = missing.need.profile.key
     room = problem.planning.room(index, group_of(key), problem.means)
-    if isinstance(room, Obstacle):
+    if isinstance(room, Blocker):
         return room
     # What VMs hold takes room of its own.
     held = tuple(slot for slot, its in problem.sites[index].held if its != key)
     beside = " beside" if held else ""
     if not any(key in keys for keys, _count in room.lanes):
-        return Obstacle("not_offered", f"the driver does not offer it there{beside}", held)
+        return Blocker("not_offered", f"the driver does not offer it there{beside}", held)
     target = layout.targets.get(index)
     planned = {} if target is None else {problem.names[key]: count for key, count in target.assigned.items() if count}
     has = ", ".join(f"{count} x {name}" for name, count in sorted(planned.items()))
     why = f"this plan fills it with {has}" if has else "its room goes to other demands"
     if held:
-        return Obstacle("taken", f"{why} beside", held)
+        return Blocker("taken", f"{why} beside", held)
     # VMs that hold vGPUs of the same profile are in the way as well: a GPU cannot be cut anew under them.
     same = tuple(slot for slot in problem.sites[index].gpu.ordered_slots if slot.holders)
-    return Obstacle("taken", f"{why}, and it cannot be changed under" if same else why, same)
+    return Blocker("taken", f"{why}, and it cannot be changed under" if same else why, same)
 
 
 def _unasked(problem: Problem, layout: Layout) -> Iterator[Shortfall]:
@@ -168,12 +168,12 @@ def _unasked(problem: Problem, layout: Layout) -> Iterator[Shortfall]:
         for slot, _key in site.held:
             profile = slot.profile or slot.wanted or ""
             holders = tuple(holder.path for holder in slot.holders)
-            detail = f"{slot.name} is held by {listing(map(str, slot.holders))}, and nobody asked for it"
+            detail = f"{slot.name} is held by {join_names(map(str, slot.holders))}, and nobody asked for it"
             reason = Reason("in_use", detail, (site.gpu.name,), 1, holders)
             yield Shortfall(-1, profile, 0, 0, f"GPU {site.gpu.name}", (reason,))
 
 
-def _changes(problem: Problem, shortfalls: list[Shortfall]) -> list[Change]:
+def _changes(problem: Problem, shortfalls: list[Shortfall]) -> list[Suggestion]:
     """What would help, the mildest first."""
     found = list(_allowing(problem))
     found += _lowering(problem, shortfalls)
@@ -182,7 +182,7 @@ def _changes(problem: Problem, shortfalls: list[Shortfall]) -> list[Change]:
     return found
 
 
-def _allowing(problem: Problem) -> Iterator[Change]:
+def _allowing(problem: Problem) -> Iterator[Suggestion]:
     policy = problem.policy
     may = [] if policy.enable_mig or not any(need.profile.mig for need in problem.needs) else ["enable_mig"]
     may += [] if policy.enable_sriov else ["enable_sriov"]
@@ -196,12 +196,14 @@ def _allowing(problem: Problem) -> Iterator[Change]:
                 found = True
                 text = " and ".join(f"{name}: true" for name in names)
                 if "enable_mig" not in names:
-                    yield Change(names[-1], text, {"options": options})
+                    yield Suggestion(names[-1], text, {"options": options})
                     continue
                 tasks = _cutting_tasks(allowed)
-                said = "; ".join(f"instances {task['cut']} on GPU {listing(task['gpus'], limit=3)}" for task in tasks)
+                said = "; ".join(
+                    f"instances {task['cut']} on GPU {join_names(task['gpus'], limit=3)}" for task in tasks
+                )
                 by_hand = f" (or first vgpu.fleet.harvester_mig: {said})" if tasks else ""
-                yield Change("enable_mig", text + by_hand, {"options": options, "tasks": tasks})
+                yield Suggestion("enable_mig", text + by_hand, {"options": options, "tasks": tasks})
         if found:
             return
 
@@ -215,7 +217,7 @@ def _cutting_tasks(problem: Problem) -> list[dict[str, Any]]:
             return []
         gpu = problem.sites[index].gpu
         for step in steps:
-            if step.action == PARTITION:
+            if step.action == CREATE_MIG_INSTANCES:
                 which = (step.after, step.instances, bool(step.before), not gpu.sharing)
                 by_cut.setdefault(which, []).append(gpu.name)
     return [
@@ -230,7 +232,7 @@ def _cutting_tasks(problem: Problem) -> list[dict[str, Any]]:
     ]
 
 
-def _lowering(problem: Problem, shortfalls: list[Shortfall]) -> Iterator[Change]:
+def _lowering(problem: Problem, shortfalls: list[Shortfall]) -> Iterator[Suggestion]:
     missing: dict[int, int] = {}
     for shortfall in shortfalls:
         if shortfall.demand >= 0:
@@ -240,7 +242,7 @@ def _lowering(problem: Problem, shortfalls: list[Shortfall]) -> Iterator[Change]
         if low > 0 or (low == 0 and len(problem.demands) > 1):
             profile = problem.demands[number].profile
             text = f"count: {low} for {profile}" if low else f"no {profile}"
-            yield Change("count", text, {"demand": number, "profile": profile, "count": low})
+            yield Suggestion("count", text, {"demand": number, "profile": profile, "count": low})
 
 
 def _most(problem: Problem, number: int, missing: int) -> int:
@@ -259,21 +261,21 @@ def _most(problem: Problem, number: int, missing: int) -> int:
 def _fits_exactly(problem: Problem) -> bool:
     """Whether a changed count fits, and is not lower than what VMs hold."""
     try:
-        surplus_steps(problem)
+        find_surplus(problem.under(replace(problem.policy, exclusive=False)))
     except CountInUse:
         return False
     return problem.fits
 
 
-def _detaching(problem: Problem, shortfalls: list[Shortfall]) -> Iterator[Change]:
+def _detaching(problem: Problem, shortfalls: list[Shortfall]) -> Iterator[Suggestion]:
     """The fewest VMs that one GPU would have to be rid of."""
     sets = {reason.holders for shortfall in shortfalls for reason in shortfall.reasons if reason.holders}
     policy = problem.policy
     allowed = policy if policy.exclusive else replace(policy, reprofile=True)
     for vms in sorted(sets, key=lambda vms: (len(vms), vms))[:RELEASES_TRIED]:
         if problem.without_vms(vms).under(allowed).fits:
-            text = f"the vGPUs of {listing(vms)} detached"
+            text = f"the vGPUs of {join_names(vms)} detached"
             if not (policy.reprofile or policy.exclusive):
                 text += " and reprofile: true"
-            yield Change("detach", text, {"vms": list(vms), "reprofile": allowed.reprofile})
+            yield Suggestion("detach", text, {"vms": list(vms), "reprofile": allowed.reprofile})
             return

@@ -14,16 +14,23 @@ import heapq
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 
-from ansible_collections.vgpu.fleet.plugins.module_utils.planning.capacity import Means, Room, Site, group_of
-from ansible_collections.vgpu.fleet.plugins.module_utils.planning.layout import Layout, Planning
-from ansible_collections.vgpu.fleet.plugins.module_utils.planning.steps import Target
-from ansible_collections.vgpu.fleet.plugins.module_utils.profile import Key
+from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.profile import Key
+from ansible_collections.vgpu.fleet.plugins.module_utils.planning.capacity import (
+    AllowedChanges,
+    GpuCapacity,
+    GpuState,
+    group_of,
+)
+from ansible_collections.vgpu.fleet.plugins.module_utils.planning.components import Layout, Planning
+from ansible_collections.vgpu.fleet.plugins.module_utils.planning.steps import GpuTarget
 
 
 def spread(planning: Planning, layout: Layout) -> None:
     """Even the layout out, one move for each need in turn so that none takes all the empty GPUs."""
-    board = _Board(planning, layout)
-    moving = [_Mover(board, key, gpus, layout.placed[key, gpus]) for key, gpus in sorted(layout.placed, key=_order)]
+    board = _LoadTracker(planning, layout)
+    moving = [
+        _Rebalancer(board, key, gpus, layout.placed[key, gpus]) for key, gpus in sorted(layout.placed, key=_order)
+    ]
     while moving:
         moving = [mover for mover in moving if mover.move()]
 
@@ -32,7 +39,7 @@ def _order(placed: tuple[Key, frozenset[int]]) -> tuple[Key, list[int]]:
     return (placed[0], sorted(placed[1]))
 
 
-class _Board:
+class _LoadTracker:
     """How full each GPU is, and what it could still take without losing anything."""
 
     def __init__(self, planning: Planning, layout: Layout) -> None:
@@ -57,8 +64,8 @@ class _Board:
         target = self.layout.targets.get(index)
         if target and target.group not in (None, group):
             return 0
-        room = self.planning.room(index, group, Means())
-        if not isinstance(room, Room):
+        room = self.planning.room(index, group, AllowedChanges())
+        if not isinstance(room, GpuCapacity):
             return 0
         places = max((count for keys, count in room.lanes if key in keys), default=0)
         return places - sum(self._adds.get(index, Counter()).values())
@@ -67,12 +74,12 @@ class _Board:
         targets = self.layout.targets
         if taker not in targets:
             # What is there already may serve other needs, so the vGPU is one more.
-            targets[taker] = Target(Counter(self.planning.sites[taker].counts))
+            targets[taker] = GpuTarget(Counter(self.planning.sites[taker].counts))
         target = targets[taker]
         if target.group is None:
             target.group = group_of(key)
-            room = self.planning.room(taker, target.group, Means())
-            target.places = sum(count for _keys, count in room.lanes) if isinstance(room, Room) else 0
+            room = self.planning.room(taker, target.group, AllowedChanges())
+            target.places = sum(count for _keys, count in room.lanes) if isinstance(room, GpuCapacity) else 0
         targets[giver].assigned[key] -= 1
         target.assigned[key] += 1
         for index in (giver, taker):
@@ -83,10 +90,10 @@ class _Board:
         return Counter({key: max(0, count - counts[key]) for key, count in self.layout.targets[index].assigned.items()})
 
 
-class _Mover:
+class _Rebalancer:
     """The new vGPUs of one need, who has them, and who could take some."""
 
-    def __init__(self, board: _Board, key: Key, gpus: frozenset[int], placed: Counter[int]) -> None:
+    def __init__(self, board: _LoadTracker, key: Key, gpus: frozenset[int], placed: Counter[int]) -> None:
         self.board = board
         self.key = key
         self.placed = placed
@@ -129,11 +136,11 @@ class _Mover:
         return None
 
 
-def _same_size(site: Site, target: Target) -> bool:
+def _same_size(site: GpuState, target: GpuTarget) -> bool:
     return all(group_of(key) == target.group for key in site.loose)
 
 
-def _seats(sites: Sequence[Site]) -> list[tuple[int, int]]:
+def _seats(sites: Sequence[GpuState]) -> list[tuple[int, int]]:
     """The first GPU of every node comes before the second of any."""
     on_node: dict[str, int] = defaultdict(int)
     seats: list[tuple[int, int]] = []

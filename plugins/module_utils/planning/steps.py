@@ -11,23 +11,32 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ansible_collections.vgpu.fleet.plugins.module_utils.fleet import Fleet, Gpu, Slot
-from ansible_collections.vgpu.fleet.plugins.module_utils.mig import Size, described, read_wanted, served_type
+from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.mig import (
+    InstanceSize,
+    format_instances,
+    read_wanted,
+    served_type,
+)
+from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.model import Fleet, Gpu, Slot
+from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.profile import Key, parse_or_none
 from ansible_collections.vgpu.fleet.plugins.module_utils.planning.capacity import (
+    GpuState,
     Group,
-    Site,
     family,
     group_of,
     instances_of,
     is_cut,
 )
-from ansible_collections.vgpu.fleet.plugins.module_utils.planning.cutting import Cut, new_cut
-from ansible_collections.vgpu.fleet.plugins.module_utils.profile import Key, parse_or_none
+from ansible_collections.vgpu.fleet.plugins.module_utils.planning.mig_layout import MigLayout, new_mig_layout
 
-SHARE = "share"
+ENABLE_SRIOV = "enable_sriov"
 DISABLE = "disable"
 ENABLE = "enable"
-PARTITION = "partition"
+CREATE_MIG_INSTANCES = "create_mig_instances"
+# The planner never disables SR-IOV, removes MIG instances for good or changes a mode. Other decisions do.
+DISABLE_SRIOV = "disable_sriov"
+REMOVE_MIG_INSTANCES = "remove_mig_instances"
+SET_MODE = "set_mode"
 # Write the type that a vGPU has into its spec, which changes nothing about the vGPU.
 CORRECT = "correct"
 
@@ -37,7 +46,7 @@ class Step:
     """One change. Steps on one GPU are done in order, those on different GPUs side by side.
 
     `slot` is None where the slot only comes to exist when SR-IOV is switched on. `instances` are the MIG instances,
-    by name, of a GPU that is cut anew.
+    by name, of a GPU that is cut anew. `owner` is for whom a vGPU is enabled, and is marked on it.
     """
 
     action: str
@@ -47,11 +56,12 @@ class Step:
     before: str | None = None
     after: str | None = None
     instances: tuple[tuple[str, int], ...] = ()
+    owner: str | None = None
 
     def __str__(self) -> str:
-        if self.action == SHARE:
+        if self.action == ENABLE_SRIOV:
             return f"switch SR-IOV on for GPU {self.gpu}"
-        if self.action == PARTITION:
+        if self.action == CREATE_MIG_INSTANCES:
             return f"cut GPU {self.gpu} into {self.after}"
         where = f"{self.slot or 'a new vGPU'} of GPU {self.gpu}"
         if self.action == CORRECT:
@@ -70,7 +80,7 @@ class Step:
 
 
 @dataclass
-class Target:
+class GpuTarget:
     """What a GPU is to have at least (or, if exclusive, exactly). `places` bounds what may be there beside the held."""
 
     assigned: Counter[Key]
@@ -80,18 +90,20 @@ class Target:
     places: int = 0
 
 
-def partitioning(gpu: Gpu, instances: Mapping[Size, int]) -> Step:
+def partitioning(gpu: Gpu, instances: Mapping[InstanceSize, int]) -> Step:
     """The step that gives a GPU these MIG instances and no others."""
     has = instances_of(gpu)
     named = tuple((size.name, count) for size, count in instances.items() if count)
-    before = described(has) if has else None
-    return Step(PARTITION, gpu.node, gpu.name, before=before, after=described(instances), instances=named)
+    before = format_instances(has) if has else None
+    return Step(
+        CREATE_MIG_INSTANCES, gpu.node, gpu.name, before=before, after=format_instances(instances), instances=named
+    )
 
 
-def steps_to(site: Site, target: Target, names: Mapping[Key, str]) -> list[Step]:
+def steps_to(site: GpuState, target: GpuTarget, names: Mapping[Key, str]) -> list[Step]:
     """The steps on one GPU: switch it on, remove what has to go, then create."""
     if target.group and is_cut(target.group):
-        cut = new_cut(site, target.assigned, exclusive=target.exclusive)
+        cut = new_mig_layout(site, target.assigned, exclusive=target.exclusive)
         if cut is not None:
             return _cutting(site, cut, names)
         target = replace(target, group=family(target.group))
@@ -114,22 +126,22 @@ def steps_to(site: Site, target: Target, names: Mapping[Key, str]) -> list[Step]
     gpu = site.gpu
     steps: list[Step] = []
     if not gpu.sharing and adds:
-        steps.append(Step(SHARE, gpu.node, gpu.name))
+        steps.append(Step(ENABLE_SRIOV, gpu.node, gpu.name))
     steps += [Step(DISABLE, gpu.node, gpu.name, slot.name, before=slot.profile or slot.wanted) for slot in removed]
     return steps + _enabling(site, adds, repaired, removed, names)
 
 
-def _cutting(site: Site, cut: Cut, names: Mapping[Key, str]) -> list[Step]:
+def _cutting(site: GpuState, cut: MigLayout, names: Mapping[Key, str]) -> list[Step]:
     gpu = site.gpu
     removed = [slot for slot in gpu.ordered_slots if not slot.empty]
-    steps = [] if gpu.sharing else [Step(SHARE, gpu.node, gpu.name)]
+    steps = [] if gpu.sharing else [Step(ENABLE_SRIOV, gpu.node, gpu.name)]
     steps += [Step(DISABLE, gpu.node, gpu.name, slot.name, before=slot.profile or slot.wanted) for slot in removed]
     steps.append(partitioning(gpu, cut.instances))
     own = {key: slots[0].profile or slots[0].wanted or "" for key, slots in site.loose.items()}
     return steps + _enabling(site, cut.vgpus, {}, removed, {**own, **names})
 
 
-def _kept(site: Site, target: Target) -> dict[Key, list[Slot]]:
+def _kept(site: GpuState, target: GpuTarget) -> dict[Key, list[Slot]]:
     """vGPUs that nobody holds and that can stay."""
     kept: dict[Key, list[Slot]] = {}
     for key, slots in site.loose.items():
@@ -142,7 +154,7 @@ def _kept(site: Site, target: Target) -> dict[Key, list[Slot]]:
     return kept
 
 
-def _may_stay(target: Target, slot: Slot, key: Key | None) -> bool:
+def _may_stay(target: GpuTarget, slot: Slot, key: Key | None) -> bool:
     if target.exclusive:
         return False
     if not target.evict or target.group is None:
@@ -162,7 +174,9 @@ def _repaired(astray: Iterable[Slot], adds: Counter[Key]) -> dict[str, tuple[Slo
     return chosen
 
 
-def _drop_surplus(site: Site, target: Target, keep: dict[Key, list[Slot]], astray: list[Slot], adding: int) -> None:
+def _drop_surplus(
+    site: GpuState, target: GpuTarget, keep: dict[Key, list[Slot]], astray: list[Slot], adding: int
+) -> None:
     """Take away as much as the new ones need room for: first what is astray, then what nobody asked for."""
     if not target.evict or target.exclusive:
         return
@@ -182,7 +196,7 @@ def _drop_surplus(site: Site, target: Target, keep: dict[Key, list[Slot]], astra
 
 
 def _enabling(
-    site: Site,
+    site: GpuState,
     adds: Counter[Key],
     repaired: Mapping[str, tuple[Slot, Key]],
     removed: list[Slot],
@@ -194,7 +208,7 @@ def _enabling(
     for slot, key in repaired.values():
         chosen.append((slot.name, key))
         left[key] -= 1
-    # A slot that was just disabled is the last choice: a node may not count it again (facts 3.5).
+    # A slot that was just disabled is the last choice: a node may not count it again (harvester.md 9.2).
     fresh = sorted(
         site.empty,
         key=lambda slot: (slot.offered == (), slot.offered is None, bool(slot.holders), slot.address, slot.name),
@@ -227,16 +241,19 @@ def _after(gpu: Gpu, steps: list[Step]) -> Gpu:
     slots = {slot.name: slot for slot in gpu.ordered_slots}
     sharing, max_instances = gpu.sharing, gpu.max_instances
     for number, step in enumerate(steps):
-        if step.action == SHARE:
+        if step.action == ENABLE_SRIOV:
             sharing = True
             continue
-        if step.action == PARTITION:
+        if step.action == CREATE_MIG_INSTANCES:
             max_instances = _served(gpu, step.instances)
             slots = {name: replace(slot, offered=None) if slot.empty else slot for name, slot in slots.items()}
             continue
         name = step.slot or f"{gpu.name} new {number}"
         slot = slots.get(name, Slot(name))
-        slots[name] = replace(slot, profile=step.after, wanted=step.after, allocatable=bool(step.after), offered=None)
+        owner = slot.owner if step.action == CORRECT else step.owner
+        slots[name] = replace(
+            slot, profile=step.after, wanted=step.after, allocatable=bool(step.after), offered=None, owner=owner
+        )
     return replace(gpu, sharing=sharing, slots=tuple(slots.values()), max_instances=max_instances)
 
 

@@ -11,13 +11,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ansible_collections.vgpu.fleet.plugins.module_utils.errors import FleetError, listing
-from ansible_collections.vgpu.fleet.plugins.module_utils.fleet import Fleet, Gpu, Slot
-from ansible_collections.vgpu.fleet.plugins.module_utils.planning.capacity import Site
-from ansible_collections.vgpu.fleet.plugins.module_utils.planning.demand import Need
+from ansible_collections.vgpu.fleet.plugins.module_utils.errors import FleetError, join_names
+from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.model import OWNER, Fleet, Gpu, Slot
+from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.profile import Key, parse
+from ansible_collections.vgpu.fleet.plugins.module_utils.planning.capacity import GpuState
 from ansible_collections.vgpu.fleet.plugins.module_utils.planning.problem import Problem
+from ansible_collections.vgpu.fleet.plugins.module_utils.planning.request import Need
 from ansible_collections.vgpu.fleet.plugins.module_utils.planning.steps import DISABLE, Step, after_steps
-from ansible_collections.vgpu.fleet.plugins.module_utils.profile import Key, parse
 
 
 class CountInUse(FleetError):
@@ -27,10 +27,14 @@ class CountInUse(FleetError):
 
     def __init__(self, profile: str, asked: int, held: int, surplus: Sequence[Slot]) -> None:
         holders = sorted({str(holder) for slot in surplus for holder in slot.holders})
+        owned = any(holder.kind == OWNER for slot in surplus for holder in slot.holders)
         super().__init__(
-            f"The number of {profile} cannot be lowered to {asked}: VMs hold {held} of them."
-            f" {listing((slot.name for slot in surplus), limit=5)} would have to go, held by {listing(holders)}.",
-            hint=f"Detach them first with vgpu.fleet.harvester_vgpu_vm, or set count to {held}.",
+            f"The number of {profile} cannot be lowered to {asked}:"
+            f" {'VMs and other owners' if owned else 'VMs'} hold {held} of them."
+            f" {join_names((slot.name for slot in surplus), limit=5)} would have to go, held by {join_names(holders)}.",
+            hint=f"Set count to {held}, which includes vGPUs of other owners, or select other nodes."
+            if owned
+            else f"Detach them first with vgpu.fleet.harvester_vgpu_vm, or set count to {held}.",
         )
         self.devices = [slot.as_dict() for slot in surplus]
 
@@ -38,13 +42,40 @@ class CountInUse(FleetError):
         return {**super().as_dict(), "devices": self.devices}
 
 
-def surplus_steps(problem: Problem) -> list[Step]:
-    """Disable the unused vGPUs of the requested profiles that no demand needs.
+@dataclass(frozen=True)
+class Stuck:
+    """A vGPU that should go and has to stay, since nothing can be changed on its GPU."""
 
-    Raises CountInUse if VMs hold more than the demands allow.
+    node: str
+    gpu: str
+    slot: str
+    profile: str
+    reason: str
+
+    def as_dict(self) -> dict[str, str]:
+        return {"name": self.slot, "node": self.node, "gpu": self.gpu, "profile": self.profile, "reason": self.reason}
+
+
+@dataclass(frozen=True)
+class Surplus:
+    """The unused vGPUs that no demand needs: the steps that disable them, and those that have to stay."""
+
+    steps: tuple[Step, ...] = ()
+    stuck: tuple[Stuck, ...] = ()
+
+
+def find_surplus(problem: Problem) -> Surplus:
+    """Find the unused vGPUs of the requested profiles that no demand needs.
+
+    Those of other profiles are surplus as well if the request is exclusive. It disables both by itself, so that only
+    those that have to stay are of interest. Raises CountInUse if VMs hold more than the demands of a request that is
+    not exclusive allow.
     """
+    exclusive = problem.policy.exclusive
     steps: list[Step] = []
-    for key, selected in _selected_by_profile(problem).items():
+    stuck: list[Stuck] = []
+    asked_for = _selected_by_profile(problem)
+    for key, selected in asked_for.items():
         needs = [need for need in problem.needs if need.profile.key == key]
         matching = _Matching(needs)
         left = [
@@ -53,17 +84,30 @@ def surplus_steps(problem: Problem) -> list[Step]:
             if not matching.assign(index)
         ]
         held = [slot for _site, slot in left if slot.holders]
-        if held:
+        if held and not exclusive:
             asked = sum(need.count for need in needs)
             every = sum(problem.sites[index].held_counts[key] for index in selected)
             raise CountInUse(held[0].profile or held[0].wanted or "", asked, every, held)
+        stuck += [_stuck(site, slot) for site, slot in left if site.frozen and not slot.holders]
         steps += [
             Step(DISABLE, site.gpu.node, site.gpu.name, slot.name, before=slot.profile or slot.wanted)
             for site, slot in left
-            # Nothing can be changed on a node that is not ready, or on a GPU that is passed through.
-            if not site.frozen
+            if not site.frozen and not exclusive
         ]
-    return steps
+    if exclusive:
+        stuck += [
+            _stuck(site, slot)
+            for index in sorted(problem.selected)
+            if (site := problem.sites[index]).frozen
+            for key, slots in site.loose.items()
+            if index not in asked_for.get(key, ())
+            for slot in slots
+        ]
+    return Surplus(tuple(steps), tuple(sorted(stuck, key=lambda one: (one.node, one.gpu, one.slot))))
+
+
+def _stuck(site: GpuState, slot: Slot) -> Stuck:
+    return Stuck(site.gpu.node, site.gpu.name, slot.name, slot.profile or slot.wanted or "", site.frozen)
 
 
 def without_surplus(fleet: Fleet, steps: Sequence[Step]) -> Fleet:
@@ -90,9 +134,9 @@ def _selected_by_profile(problem: Problem) -> dict[Key, frozenset[int]]:
     return selected
 
 
-def _candidates(sites: Sequence[Site], selected: Iterable[int], key: Key) -> Iterator[tuple[int, Site, Slot]]:
+def _candidates(sites: Sequence[GpuState], selected: Iterable[int], key: Key) -> Iterator[tuple[int, GpuState, Slot]]:
     """The vGPUs of a profile, the ones to keep first: held, then allocatable, then those on GPUs that stay occupied."""
-    found: list[tuple[tuple[Any, ...], int, Site, Slot]] = []
+    found: list[tuple[tuple[Any, ...], int, GpuState, Slot]] = []
     for index in selected:
         site = sites[index]
         occupied = bool(site.held) or len(site.loose) > 1

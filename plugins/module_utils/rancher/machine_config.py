@@ -29,7 +29,7 @@ class UnreadableConfig(FleetError):
 
 
 @dataclass(frozen=True)
-class Request:
+class PoolDeviceRequest:
     """One vGPU of each machine. The name is only a label: it chooses no device, and all machines share it."""
 
     name: str
@@ -84,7 +84,7 @@ class MachineConfig:
         return decoded(self._text("userData"))
 
     @property
-    def requests(self) -> tuple[Request, ...]:
+    def requests(self) -> tuple[PoolDeviceRequest, ...]:
         """In any spelling of the keys, as the driver takes them."""
         text = self._text("vgpuInfo")
         if not text:
@@ -93,7 +93,8 @@ class MachineConfig:
         if not isinstance(entries, list):
             raise _unreadable("vgpuInfo")
         return tuple(
-            Request(str(one.get("name") or ""), str(one.get("devicename") or "")) for one in map(_folded, entries)
+            PoolDeviceRequest(str(one.get("name") or ""), str(one.get("devicename") or ""))
+            for one in map(_folded, entries)
         )
 
     @property

@@ -15,8 +15,8 @@ from typing import Any
 
 from ansible_collections.vgpu.fleet.plugins.module_utils.errors import FleetError
 from ansible_collections.vgpu.fleet.plugins.module_utils.rancher import machine_config as configs
-from ansible_collections.vgpu.fleet.plugins.module_utils.rancher.fit import Limits
 from ansible_collections.vgpu.fleet.plugins.module_utils.rancher.machine_config import Disk, Json, MachineConfig
+from ansible_collections.vgpu.fleet.plugins.module_utils.rancher.rollout import RollingUpdate
 
 ROLES = {"etcd": "etcdRole", "control_plane": "controlPlaneRole", "worker": "workerRole"}
 # Rancher's proxy makes names of cluster and pool: it cuts what is longer, and letters other than these break them.
@@ -58,8 +58,8 @@ class Pool:
         return [role for role, field_name in ROLES.items() if self.entry.get(field_name)]
 
     @property
-    def limits(self) -> Limits:
-        return Limits.of(self.entry.get("rollingUpdate"), self.quantity)
+    def limits(self) -> RollingUpdate:
+        return RollingUpdate.of(self.entry.get("rollingUpdate"), self.quantity)
 
     @property
     def drops_vgpus(self) -> bool:
@@ -98,7 +98,7 @@ class Pool:
 
 
 @dataclass(frozen=True)
-class Wish:
+class PoolRequest:
     """What a task says of a pool; None for what it does not say. `vgpus` are resources, one for each vGPU."""
 
     quantity: int | None = None
@@ -156,7 +156,7 @@ class Change:
         return replace(self, after=Pool(_referring_to(self.after.entry, name), self.after.config))
 
 
-def check(name: str, wish: Wish) -> None:
+def check(name: str, wish: PoolRequest) -> None:
     """What no cluster would make sense of."""
     if not NAME.fullmatch(name):
         raise InvalidPool(f"name {name!r} is no name for a pool.", hint="Use lower-case letters, digits and hyphens.")
@@ -182,7 +182,7 @@ def check(name: str, wish: Wish) -> None:
             raise InvalidPool(f"rolling_update.{option} is {value!r}.", hint="Use a number or a share such as 25%.")
 
 
-def plan(name: str, before: Pool | None, wish: Wish, *, shared: bool = False) -> Change:
+def plan(name: str, before: Pool | None, wish: PoolRequest, *, shared: bool = False) -> Change:
     """Everything the task does not speak of stays as it is; a new pool gets what the driver would take.
 
     Rancher replaces the machines of every pool that refers to a config that changes. So a pool whose config is `shared`
@@ -203,7 +203,7 @@ def _referring_to(entry: Mapping[str, Any], config: str) -> Json:
     return {**entry, "machineConfigRef": {**(entry.get("machineConfigRef") or {}), "name": config}}
 
 
-def _new(name: str, wish: Wish) -> Change:
+def _new(name: str, wish: PoolRequest) -> Change:
     lacking = [
         option
         for option, given in (
@@ -226,7 +226,7 @@ def _new(name: str, wish: Wish) -> Change:
     entry = {
         "name": name,
         "machineConfigRef": {"kind": "HarvesterConfig", "name": ""},
-        **_entry({}, Wish(roles=["worker"])),
+        **_entry({}, PoolRequest(roles=["worker"])),
     }
     return Change(None, Pool(_entry(entry, wish), MachineConfig(fields)), fields, new_config=True)
 
@@ -251,7 +251,7 @@ def refuse_to_lose_a_role(leaving: Pool, others: Sequence[Pool]) -> None:
             )
 
 
-def _config_changes(before: Pool, wish: Wish) -> Json:
+def _config_changes(before: Pool, wish: PoolRequest) -> Json:
     """Fields whose meaning differs. What says the same in other words is left as it is."""
     current, changes = before.config, {}
     for given, has, name in (
@@ -282,7 +282,7 @@ def _differs(same: Callable[[], bool]) -> bool:
         return True
 
 
-def _disk_changes(current: MachineConfig, wish: Wish) -> Json:
+def _disk_changes(current: MachineConfig, wish: PoolRequest) -> Json:
     if wish.disks is None and wish.image is None:
         return {}
     try:
@@ -321,7 +321,7 @@ def _compared(disk: Disk) -> tuple[Any, ...]:
     return disk.size_gib, disk.image, disk.storage_class, disk.bus or "virtio"
 
 
-def _entry(entry: Json, wish: Wish) -> Json:
+def _entry(entry: Json, wish: PoolRequest) -> Json:
     if wish.quantity is not None and (entry.get("quantity") is None or int(entry["quantity"]) != wish.quantity):
         entry["quantity"] = wish.quantity
     if wish.roles is not None:

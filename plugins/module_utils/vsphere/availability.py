@@ -16,31 +16,31 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from ansible_collections.vgpu.fleet.plugins.module_utils.availability import Count
-from ansible_collections.vgpu.fleet.plugins.module_utils.availability_demand import (
-    Answer,
+from ansible_collections.vgpu.fleet.plugins.module_utils.availability.counts import Count
+from ansible_collections.vgpu.fleet.plugins.module_utils.availability.fit import (
     DemandDoesNotFit,
+    DemandResult,
     MachineDemand,
 )
-from ansible_collections.vgpu.fleet.plugins.module_utils.errors import listing
-from ansible_collections.vgpu.fleet.plugins.module_utils.fleet import Claim, Fleet, Holder, Node
-from ansible_collections.vgpu.fleet.plugins.module_utils.profile import parse_or_none
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere import inventory as facts
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.admission import GpuRoom, HostRoom
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.inventory import HostFacts
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.records import spellings
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.snapshot import (
+from ansible_collections.vgpu.fleet.plugins.module_utils.errors import join_names
+from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.model import Fleet, Holder, Node, UnboundRequest
+from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.profile import parse_or_none
+from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.capacity import HostCapacity, HostGpuCapacity
+from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.read import inventory as facts
+from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.read.fleet import (
     Snapshot,
     gpu_name,
     offers,
     pinned_by_type,
 )
+from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.read.inventory import HostFacts
+from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.result.records import spellings
 
-State = dict[str, HostRoom]
+State = dict[str, HostCapacity]
 
 
 @dataclass(frozen=True)
-class Availability:
+class VsphereAvailability:
     """The counts of a snapshot. `released` are VMs, by id, that are as good as gone."""
 
     snapshot: Snapshot
@@ -77,7 +77,7 @@ class Availability:
                     break
         return state
 
-    def _state(self, counts: Callable[[Claim], bool]) -> State:
+    def _state(self, counts: Callable[[UnboundRequest], bool]) -> State:
         state = {node.name: self._room(node) for node in self.nodes}
         for claim_holder, vgpus in self._vms(counts):
             node = next(claim.node for claim in self.fleet.claims if claim.holder == claim_holder)
@@ -85,16 +85,16 @@ class Availability:
                 state[node].admit(vgpus, claim_holder)
         return state
 
-    def _room(self, node: Node) -> HostRoom:
+    def _room(self, node: Node) -> HostCapacity:
         host = self.snapshot.hosts[node.name]
-        return HostRoom(
+        return HostCapacity(
             node,
             {gpu_name(host.name, gpu.address): offers(host, gpu) for gpu in host.gpus},
             by_type=pinned_by_type(host),
             doubtful=[gpu.name for gpu in node.gpus if self.snapshot.estimates.get(gpu.name)],
         )
 
-    def _vms(self, counts: Callable[[Claim], bool]) -> Iterator[tuple[Holder, Mapping[str, int]]]:
+    def _vms(self, counts: Callable[[UnboundRequest], bool]) -> Iterator[tuple[Holder, Mapping[str, int]]]:
         """VMs of claims, the largest first, each with all that it claims."""
         by_path: dict[str, tuple[Holder, Counter[str]]] = {}
         for claim in self.fleet.ordered_claims:
@@ -207,7 +207,7 @@ class Availability:
                 "profile": slot.profile,
                 "state": slot.state,
                 "holders": sorted(holder.path for holder in slot.holders),
-                "label": f"{slot.profile} (GPU {gpu.address} of {gpu.node}, {listing(map(str, slot.holders))})",
+                "label": f"{slot.profile} (GPU {gpu.address} of {gpu.node}, {join_names(map(str, slot.holders))})",
             }
             for gpu, slot in self.fleet.slots()
             if slot.profile
@@ -228,7 +228,7 @@ def unusable_because(node: Node) -> str:
     return "" if node.gpus else "has no NVIDIA GPU"
 
 
-def _total(rooms: Sequence[GpuRoom]) -> int:
+def _total(rooms: Sequence[HostGpuCapacity]) -> int:
     return sum(room.count for room in rooms)
 
 
@@ -247,23 +247,23 @@ def _by_size(profile: str) -> tuple[str, int, str]:
 
 
 @dataclass(frozen=True)
-class Filling:
+class HostPacking:
     """Machines by host, one mapping for each demand."""
 
     nodes: tuple[Mapping[str, int], ...]
     missing: tuple[int, ...]
 
 
-class Question:
+class VsphereFitCheck:
     """Demands asked of what is available. The same question can be asked of a changed world: what if?"""
 
-    def __init__(self, available: Availability, demands: Sequence[MachineDemand]) -> None:
+    def __init__(self, available: VsphereAvailability, demands: Sequence[MachineDemand]) -> None:
         self._demands = list(demands)
         self._existing, released = _standing(available, demands)
         self.available = replace(available, released=available.released | released)
 
     @cached_property
-    def filling(self) -> Filling:
+    def filling(self) -> HostPacking:
         return self._fill(self.available)
 
     @property
@@ -278,9 +278,9 @@ class Question:
         return any(self._fill(self.available, [index]).missing[0] for index in range(len(self._demands)))
 
     @cached_property
-    def answers(self) -> list[Answer]:
+    def answers(self) -> list[DemandResult]:
         return [
-            Answer(demand, self._existing[index], nodes, missing, self._reasons(index) if missing else ())
+            DemandResult(demand, self._existing[index], nodes, missing, self._reasons(index) if missing else ())
             for index, (demand, nodes, missing) in enumerate(
                 zip(self._demands, self.filling.nodes, self.filling.missing, strict=True)
             )
@@ -289,7 +289,7 @@ class Question:
     @cached_property
     def helps(self) -> list[str]:
         """Each of them alone would make everything fit."""
-        return [] if self.fits else list(dict.fromkeys(self._remedies()))
+        return [] if self.fits else list(dict.fromkeys(self._suggestions()))
 
     def require(self) -> None:
         if self.fits:
@@ -304,7 +304,7 @@ class Question:
         demand = self._demands[index]
         return max(demand.machines + demand.surge - len(self._existing[index]), 0)
 
-    def _fill(self, available: Availability, indices: Sequence[int] | None = None) -> Filling:
+    def _fill(self, available: VsphereAvailability, indices: Sequence[int] | None = None) -> HostPacking:
         """In the order of the demands, or the largest first, on full hosts first or in order: whichever fits most."""
         chosen = list(range(len(self._demands)) if indices is None else indices)
         by_size = sorted(chosen, key=lambda index: -_size(self._demands[index].vgpus))
@@ -317,8 +317,8 @@ class Question:
         return best
 
     def _fill_in_order(
-        self, available: Availability, order: Sequence[int], chosen: Sequence[int], *, packed: bool
-    ) -> Filling:
+        self, available: VsphereAvailability, order: Sequence[int], chosen: Sequence[int], *, packed: bool
+    ) -> HostPacking:
         state = {name: room.copy() for name, room in available.after_claims.items() if room.node.usable}
         placed: dict[int, Counter[str]] = {index: Counter() for index in chosen}
         for index in order:
@@ -332,7 +332,7 @@ class Question:
                 if not open_hosts:
                     break
                 placed[index][open_hosts[0]] += 1
-        return Filling(
+        return HostPacking(
             tuple(dict(placed[index]) for index in chosen),
             tuple(self._asked(index) - placed[index].total() for index in chosen),
         )
@@ -360,9 +360,11 @@ class Question:
         shown = ", ".join(f"{name} {count}" for name, count in sorted(free.items()) if count) or "none"
         parts = [f"Free {profile}: {shown}"]
         if total.in_use:
-            parts.append(f"{total.in_use} in use by {listing(self._holders(profile, running=True), limit=4)}")
+            parts.append(f"{total.in_use} in use by {join_names(self._holders(profile, running=True), limit=4)}")
         if total.claimed:
-            parts.append(f"{total.claimed} claimed by {listing(self._holders(profile, running=False), limit=4)}, off")
+            parts.append(
+                f"{total.claimed} claimed by {join_names(self._holders(profile, running=False), limit=4)}, off"
+            )
         refusals = {
             f"{node.name} GPU {room.address}: {room.reason}"
             for node in concerned
@@ -370,7 +372,7 @@ class Question:
             if room.reason
         }
         if refusals:
-            parts.append(listing(refusals, limit=6))
+            parts.append(join_names(refusals, limit=6))
         return "; ".join(parts) + "."
 
     def _holders(self, profile: str, *, running: bool) -> list[str]:
@@ -380,7 +382,7 @@ class Question:
         return [holder.path for holder in found if holder.running == running]
 
     # What would help
-    def _remedies(self) -> Iterator[str]:
+    def _suggestions(self) -> Iterator[str]:
         for host in self.available.snapshot.inventory.gpu_hosts:
             for verb, changed in _improved(host):
                 if self._would_fit(self._with_host(changed)):
@@ -388,10 +390,10 @@ class Question:
         yield from self._by_releasing()
         yield from self._by_asking_less()
 
-    def _would_fit(self, available: Availability) -> bool:
+    def _would_fit(self, available: VsphereAvailability) -> bool:
         return not any(self._fill(available).missing)
 
-    def _with_host(self, changed: HostFacts) -> Availability:
+    def _with_host(self, changed: HostFacts) -> VsphereAvailability:
         inventory = self.available.snapshot.inventory
         hosts = tuple(changed if host.moid == changed.moid else host for host in inventory.hosts)
         return replace(self.available, snapshot=Snapshot(replace(inventory, hosts=hosts)))
@@ -407,9 +409,9 @@ class Question:
                 yield f"Take the vGPUs out of VM {path}, which is off."
                 return
         if len(stopped) > 1 and self._would_fit(self._without(set(stopped))):
-            yield f"Take the vGPUs out of the VMs {listing(stopped.values())}, which are off."
+            yield f"Take the vGPUs out of the VMs {join_names(stopped.values())}, which are off."
 
-    def _without(self, moids: set[str]) -> Availability:
+    def _without(self, moids: set[str]) -> VsphereAvailability:
         return replace(self.available, released=self.available.released | moids)
 
     def _by_asking_less(self) -> Iterator[str]:
@@ -428,15 +430,15 @@ def _improved(host: HostFacts) -> Iterator[tuple[str, HostFacts]]:
     elif host.maintenance:
         yield "End the maintenance of", replace(host, maintenance=False)
     if host.connected and any(gpu.graphics_type == facts.SHARED for gpu in host.gpus):
-        from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere import host_graphics
+        from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.host import plan as host_graphics
 
-        wish = host_graphics.Wish(graphics_type=facts.SHARED_DIRECT)
+        wish = host_graphics.HostGraphicsRequest(graphics_type=facts.SHARED_DIRECT)
         plan = host_graphics.plan(Snapshot(facts.Inventory((host,))), wish, force=True)
         yield "Make the GPUs shared direct (vgpu.fleet.vsphere_gpu_host) of", plan.changes[0].after
 
 
 def _standing(
-    available: Availability, demands: Sequence[MachineDemand]
+    available: VsphereAvailability, demands: Sequence[MachineDemand]
 ) -> tuple[list[tuple[str, ...]], frozenset[str]]:
     """An owner's VMs: those with the same vGPUs are machines of the demand already, the others make way for it."""
     holdings: dict[str, tuple[Holder, Counter[str]]] = {}

@@ -4,7 +4,7 @@
 
 """What vCenter refuses, in our words.
 
-A fault arrives at once or in a task (facts section 5); both end here. Only the names of fault types are used, so this
+A fault arrives at once or in a task (vsphere.md 8.1); both end here. Only the names of fault types are used, so this
 file needs no SDK. A message names the VM, the host, the profile or the privilege: the fault often does not, so whoever
 made the call says what it was about.
 """
@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ansible_collections.vgpu.fleet.plugins.module_utils.errors import FleetError, listing
+from ansible_collections.vgpu.fleet.plugins.module_utils.errors import FleetError, join_names
 
 NameOf = Callable[[Any], str]
 
@@ -25,7 +25,7 @@ UNCERTAIN = frozenset({"conflict", "session_ended", "host_unavailable", "not_fou
 
 
 @dataclass(frozen=True)
-class Subject:
+class Operation:
     """What a call is about. `doing` ends the sentence that begins with "vCenter refused to"."""
 
     doing: str
@@ -33,12 +33,12 @@ class Subject:
     host: str = ""
     profiles: tuple[str, ...] = ()
 
-    def on(self, host: str) -> Subject:
+    def on(self, host: str) -> Operation:
         return replace(self, host=host)
 
     @property
     def wanted(self) -> str:
-        return listing(self.profiles) if self.profiles else "its devices"
+        return join_names(self.profiles) if self.profiles else "its devices"
 
     @property
     def where(self) -> str:
@@ -65,7 +65,7 @@ class VsphereError(FleetError):
 
 
 @dataclass(frozen=True)
-class Reading:
+class FaultInfo:
     """A fault as it was understood: `why` ends a sentence that begins with what was refused."""
 
     code: str
@@ -74,10 +74,10 @@ class Reading:
     retryable: bool = False
 
 
-Reader = Callable[[Any, Subject, NameOf], Reading]
+Reader = Callable[[Any, Operation, NameOf], FaultInfo]
 
 
-def error_from(fault: Any, subject: Subject, name_of: NameOf | None = None) -> VsphereError:
+def error_from(fault: Any, subject: Operation, name_of: NameOf | None = None) -> VsphereError:
     """The error for a fault. `name_of` gives the name of an object that a fault refers to."""
     known = _read(fault, subject, name_of or moid_of)
     return VsphereError(
@@ -89,14 +89,14 @@ def error_from(fault: Any, subject: Subject, name_of: NameOf | None = None) -> V
     )
 
 
-def _read(fault: Any, subject: Subject, name_of: NameOf) -> Reading:
+def _read(fault: Any, subject: Operation, name_of: NameOf) -> FaultInfo:
     for name in fault_names(fault):
         reader = READERS.get(name)
         if reader:
             return reader(fault, subject, name_of)
     about = ", ".join(_about(subject))
     text = text_of(fault) or f"it answered {fault_name(fault)}"
-    return Reading("vsphere_fault", _with(text, f"({about})" if about else "", *_about_names(subject)))
+    return FaultInfo("vsphere_fault", _with(text, f"({about})" if about else "", *_about_names(subject)))
 
 
 # What a fault says
@@ -113,7 +113,7 @@ def fault_names(fault: Any) -> Iterable[str]:
 
 
 def text_of(fault: Any) -> str:
-    """The useful words of a fault, which stand in different places (facts section 5)."""
+    """The useful words of a fault, which stand in different places (vsphere.md 8.1)."""
     texts: list[str] = []
     while fault is not None:
         messages = [getattr(entry, "message", None) for entry in getattr(fault, "faultMessage", None) or []]
@@ -145,13 +145,13 @@ def _with(text: str, extra: str, *names: str) -> str:
     return f"{_clause(text)} {extra}"
 
 
-def _about(subject: Subject) -> list[str]:
+def _about(subject: Operation) -> list[str]:
     parts = [f"VM {subject.vm}"] if subject.vm else []
     parts += [f"host {subject.host}"] if subject.host else []
     return [*parts, *subject.profiles]
 
 
-def _about_names(subject: Subject) -> list[str]:
+def _about_names(subject: Operation) -> list[str]:
     return [name for name in (subject.vm, subject.host, *subject.profiles) if name]
 
 
@@ -161,72 +161,72 @@ def _told(fault: Any) -> str:
 
 
 # The faults that have words of their own
-def _no_room(fault: Any, subject: Subject, _name_of: NameOf) -> Reading:
-    return Reading(
+def _no_room(fault: Any, subject: Operation, _name_of: NameOf) -> FaultInfo:
+    return FaultInfo(
         "no_room",
         f"no GPU of {subject.where} has room for {subject.wanted}{_told(fault)}",
         hint="See what is free, and why the rest is not: vgpu.fleet.vgpu_availability with platform vsphere.",
     )
 
 
-def _power_state(fault: Any, subject: Subject, _name_of: NameOf) -> Reading:
+def _power_state(fault: Any, subject: Operation, _name_of: NameOf) -> FaultInfo:
     states = {"poweredOn": "powered on", "poweredOff": "powered off", "suspended": "suspended"}
     existing, requested = (
         states.get(str(getattr(fault, field, "") or ""), "") for field in ("existingState", "requestedState")
     )
     who = f"VM {subject.vm}" if subject.vm else "the VM"
     needed = f" and would have to be {requested}" if requested and requested != existing else ""
-    return Reading("invalid_power_state", f"{who} is {existing or 'in the wrong power state'}{needed}{_told(fault)}")
+    return FaultInfo("invalid_power_state", f"{who} is {existing or 'in the wrong power state'}{needed}{_told(fault)}")
 
 
-def _hot_plug(fault: Any, subject: Subject, _name_of: NameOf) -> Reading:
+def _hot_plug(fault: Any, subject: Operation, _name_of: NameOf) -> FaultInfo:
     who = f"VM {subject.vm}" if subject.vm else "the VM"
-    return Reading(
+    return FaultInfo(
         "invalid_power_state",
         f"{subject.wanted} cannot be added or removed while {who} runs{_told(fault)}",
         hint="Power it off first, or allow it with power_cycle.",
     )
 
 
-def _backing(fault: Any, subject: Subject, _name_of: NameOf) -> Reading:
-    return Reading(
+def _backing(fault: Any, subject: Operation, _name_of: NameOf) -> FaultInfo:
+    return FaultInfo(
         "profile_not_offered",
         f"no host in reach offers {subject.wanted}{_told(fault)}",
         hint="vgpu.fleet.vsphere_gpu_info lists what each host offers.",
     )
 
 
-def _hardware_version(fault: Any, subject: Subject, _name_of: NameOf) -> Reading:
+def _hardware_version(fault: Any, subject: Operation, _name_of: NameOf) -> FaultInfo:
     has, needs = (getattr(fault, field, None) or "?" for field in ("currentVersion", "expectedVersion"))
     who = f"VM {subject.vm}" if subject.vm else "the VM"
-    return Reading(
+    return FaultInfo(
         "hardware_version",
         f"{subject.wanted} needs hardware version {needs}, and {who} has {has}{_told(fault)}",
         hint="Upgrade its hardware, or let prepare do it.",
     )
 
 
-def _unsupported(fault: Any, subject: Subject, _name_of: NameOf) -> Reading:
+def _unsupported(fault: Any, subject: Operation, _name_of: NameOf) -> FaultInfo:
     device = getattr(fault, "device", None) or subject.wanted
-    return Reading(
+    return FaultInfo(
         "device_not_supported",
         _with(f"{subject.where} cannot serve {device}{_told(fault)}", f"({subject.wanted})", *subject.profiles),
         hint="vgpu.fleet.vsphere_gpu_info lists what each host offers.",
     )
 
 
-def _too_many(fault: Any, subject: Subject, _name_of: NameOf) -> Reading:
+def _too_many(fault: Any, subject: Operation, _name_of: NameOf) -> FaultInfo:
     who = f"VM {subject.vm}" if subject.vm else "the VM"
-    return Reading("too_many_devices", f"{who} would have too many devices: {subject.wanted}{_told(fault)}")
+    return FaultInfo("too_many_devices", f"{who} would have too many devices: {subject.wanted}{_told(fault)}")
 
 
-def _device_spec(fault: Any, subject: Subject, _name_of: NameOf) -> Reading:
+def _device_spec(fault: Any, subject: Operation, _name_of: NameOf) -> FaultInfo:
     index = getattr(fault, "deviceIndex", None)
     which = f"device change {index} is not acceptable" if index is not None else "the devices are not acceptable"
-    return Reading("invalid_device", f"{which} for {subject.wanted}{_told(fault)}")
+    return FaultInfo("invalid_device", f"{which} for {subject.wanted}{_told(fault)}")
 
 
-def _vm_config(fault: Any, subject: Subject, _name_of: NameOf) -> Reading:
+def _vm_config(fault: Any, subject: Operation, _name_of: NameOf) -> FaultInfo:
     reason = str(getattr(fault, "reason", None) or "")
     text = text_of(fault)
     why = reason if reason and reason not in text else (text or "its configuration does not allow it")
@@ -238,10 +238,10 @@ def _vm_config(fault: Any, subject: Subject, _name_of: NameOf) -> Reading:
         hint = "Large framebuffers need EFI and enough 64-bit MMIO: prepare computes it."
     elif "plugin" in folded:
         hint = "Look at the NVIDIA driver of the host, and whether its version goes with the profile."
-    return Reading("vm_config", _with(why, f"({', '.join(_about(subject))})", *_about_names(subject)), hint=hint)
+    return FaultInfo("vm_config", _with(why, f"({', '.join(_about(subject))})", *_about_names(subject)), hint=hint)
 
 
-def _memory(fault: Any, subject: Subject, name_of: NameOf) -> Reading:
+def _memory(fault: Any, subject: Operation, name_of: NameOf) -> FaultInfo:
     host = getattr(fault, "host", None)
     where = f"host {name_of(host)}" if host is not None else subject.where
     unreserved, requested = (getattr(fault, field, None) for field in ("unreserved", "requested"))
@@ -250,7 +250,7 @@ def _memory(fault: Any, subject: Subject, name_of: NameOf) -> Reading:
         if unreserved is not None and requested is not None
         else ""
     )
-    return Reading(
+    return FaultInfo(
         "insufficient_memory",
         f"{where}, or its resource pool, has too little memory{sizes}{_told(fault)}",
         hint="A VM with a vGPU has all its memory reserved: use less of it, or another host or resource pool.",
@@ -261,17 +261,17 @@ def _mib(size: int) -> str:
     return f"{int(size) >> 20} MiB"
 
 
-def _no_host(fault: Any, subject: Subject, name_of: NameOf) -> Reading:
-    """DRS tells the reason of each host (facts section 5): those are what matters."""
+def _no_host(fault: Any, subject: Operation, name_of: NameOf) -> FaultInfo:
+    """DRS tells the reason of each host (vsphere.md 6.1): those are what matters."""
     hosts = list(getattr(fault, "host", None) or [])
     errors = list(getattr(fault, "error", None) or [])
     if not errors:
-        return Reading("no_compatible_host", f"no host can take {subject.wanted}{_told(fault)}")
+        return FaultInfo("no_compatible_host", f"no host can take {subject.wanted}{_told(fault)}")
     names = [name_of(host) for host in hosts] + ["?"] * (len(errors) - len(hosts))
     found = [(name, _read(error, subject.on(name), name_of)) for name, error in zip(names, errors, strict=False)]
     reasons = [f"{name}: {_clause(reading.why)}" for name, reading in found]
     hints = list(dict.fromkeys(reading.hint for _name, reading in found if reading.hint))
-    return Reading(
+    return FaultInfo(
         "no_compatible_host",
         f"no host can take {subject.wanted}. {'; '.join(reasons)}",
         hint=" ".join(hints),
@@ -279,14 +279,14 @@ def _no_host(fault: Any, subject: Subject, name_of: NameOf) -> Reading:
     )
 
 
-def _permission(fault: Any, subject: Subject, name_of: NameOf) -> Reading:
+def _permission(fault: Any, subject: Operation, name_of: NameOf) -> FaultInfo:
     privileges = [str(getattr(fault, "privilegeId", None) or "")]
     missing = getattr(fault, "missingPrivileges", None) or []
     privileges += [str(name) for entry in missing for name in getattr(entry, "privilegeIds", None) or []]
-    named = listing(name for name in privileges if name)
+    named = join_names(name for name in privileges if name)
     target = getattr(fault, "object", None)
     where = f" on {name_of(target)}" if target is not None else "".join(f" on {part}" for part in _about(subject)[:1])
-    return Reading(
+    return FaultInfo(
         "forbidden",
         f"the privilege {named} is missing{where}{_told(fault)}"
         if named != "none"
@@ -295,50 +295,52 @@ def _permission(fault: Any, subject: Subject, name_of: NameOf) -> Reading:
     )
 
 
-def _conflict(fault: Any, subject: Subject, _name_of: NameOf) -> Reading:
+def _conflict(fault: Any, subject: Operation, _name_of: NameOf) -> FaultInfo:
     who = f"VM {subject.vm}" if subject.vm else subject.where
-    return Reading("conflict", f"{who} is being changed by someone else{_told(fault)}", "Run it again.", retryable=True)
+    return FaultInfo(
+        "conflict", f"{who} is being changed by someone else{_told(fault)}", "Run it again.", retryable=True
+    )
 
 
-def _duplicate(fault: Any, subject: Subject, name_of: NameOf) -> Reading:
+def _duplicate(fault: Any, subject: Operation, name_of: NameOf) -> FaultInfo:
     name = getattr(fault, "name", None) or subject.vm
-    return Reading("duplicate_name", f"the name {name} is taken{_told(fault)}")
+    return FaultInfo("duplicate_name", f"the name {name} is taken{_told(fault)}")
 
 
-def _licence(fault: Any, subject: Subject, _name_of: NameOf) -> Reading:
-    return Reading(
+def _licence(fault: Any, subject: Operation, _name_of: NameOf) -> FaultInfo:
+    return FaultInfo(
         "not_licensed",
         f"the licence of {subject.where} does not cover {subject.wanted}{_told(fault)}",
         hint="vGPUs need vSphere Enterprise Plus, or vSphere Foundation or Cloud Foundation.",
     )
 
 
-def _gone(fault: Any, subject: Subject, name_of: NameOf) -> Reading:
+def _gone(fault: Any, subject: Operation, name_of: NameOf) -> FaultInfo:
     target = getattr(fault, "obj", None)
     who = name_of(target) if target is not None else subject.vm or subject.where
-    return Reading("not_found", f"{who} is not there any more{_told(fault)}")
+    return FaultInfo("not_found", f"{who} is not there any more{_told(fault)}")
 
 
-def _hindered(fault: Any, subject: Subject, _name_of: NameOf) -> Reading:
+def _hindered(fault: Any, subject: Operation, _name_of: NameOf) -> FaultInfo:
     who = f"VM {subject.vm}" if subject.vm else "the VM"
-    return Reading("hindered_by_vgpu", f"{who} cannot do that while it has {subject.wanted}{_told(fault)}")
+    return FaultInfo("hindered_by_vgpu", f"{who} cannot do that while it has {subject.wanted}{_told(fault)}")
 
 
-def _host_state(fault: Any, subject: Subject, name_of: NameOf) -> Reading:
+def _host_state(fault: Any, subject: Operation, name_of: NameOf) -> FaultInfo:
     host = getattr(fault, "host", None)
     where = f"host {name_of(host)}" if host is not None else subject.where
-    return Reading("host_unavailable", f"{where} is not available{_told(fault)}")
+    return FaultInfo("host_unavailable", f"{where} is not available{_told(fault)}")
 
 
-def _argument(fault: Any, subject: Subject, _name_of: NameOf) -> Reading:
+def _argument(fault: Any, subject: Operation, _name_of: NameOf) -> FaultInfo:
     field = str(getattr(fault, "invalidProperty", None) or "")
     which = f"{field} is not acceptable" if field else "an argument is not acceptable"
     about = ", ".join(_about(subject))
-    return Reading("invalid_argument", which + (f" for {about}" if about else "") + _told(fault))
+    return FaultInfo("invalid_argument", which + (f" for {about}" if about else "") + _told(fault))
 
 
-def _session(fault: Any, subject: Subject, _name_of: NameOf) -> Reading:
-    return Reading("session_ended", f"the session has ended{_told(fault)}", "Run it again.", retryable=True)
+def _session(fault: Any, subject: Operation, _name_of: NameOf) -> FaultInfo:
+    return FaultInfo("session_ended", f"the session has ended{_told(fault)}", "Run it again.", retryable=True)
 
 
 READERS: Mapping[str, Reader] = {

@@ -17,7 +17,7 @@ from threading import Lock
 from typing import Any, TypeVar
 
 from ansible_collections.vgpu.fleet.plugins.module_utils.errors import FleetError
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.faults import Subject, error_from, moid_of
+from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.faults import Operation, error_from, moid_of
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.names import real_name
 
 T = TypeVar("T")
@@ -74,14 +74,14 @@ class Session:
         return tuple(int(part) for part in self.content.about.apiVersion.split(".") if part.isdigit())
 
     def has(self, since: str) -> bool:
-        """Whether the server knows what came with an API version; newer fields must not be asked for (facts 8.2)."""
+        """Whether the server has an API version; do not read fields that are newer than it (vsphere.md 10.1)."""
         wanted = tuple(int(part) for part in since.split("."))
         length = max(len(wanted), len(self.version))
         mine, its = (numbers + (0,) * (length - len(numbers)) for numbers in (self.version, wanted))
         return mine >= its
 
     # Calls
-    def call(self, subject: Subject, method: Callable[..., T], *args: Any, **kwargs: Any) -> T:
+    def call(self, subject: Operation, method: Callable[..., T], *args: Any, **kwargs: Any) -> T:
         """Make one call. A session that ended meanwhile is opened again once: such a call has done nothing."""
         cookie = self.stub.cookie
         with self.reporting(subject):
@@ -92,7 +92,7 @@ class Session:
                 return method(*args, **kwargs)
 
     @contextmanager
-    def reporting(self, subject: Subject) -> Iterator[None]:
+    def reporting(self, subject: Operation) -> Iterator[None]:
         """Faults and lost connections become our errors."""
         try:
             yield
@@ -101,7 +101,7 @@ class Session:
         except (OSError, HTTPException) as error:
             raise BadConnection(f"The connection to vCenter broke while it was to {subject.doing}: {error}.") from error
         except KeyError as error:
-            # pyVmomi dies on faults that it does not know (facts section 5).
+            # pyVmomi dies on faults that it does not know (vsphere.md 8.3).
             raise BadConnection(
                 f"vCenter refused to {subject.doing} with a fault that pyVmomi does not know: {error}.",
                 hint="Update pyVmomi.",
@@ -121,7 +121,7 @@ class Session:
         return moid_of(reference)
 
     # Reading
-    def collect(self, subject: Subject, *filters: Any) -> list[tuple[Any, Properties]]:
+    def collect(self, subject: Operation, *filters: Any) -> list[tuple[Any, Properties]]:
         """The answer to filter specs as pairs of object and properties: one call, unless the server turns pages."""
         collector = self.content.propertyCollector
         options = self.vmodl.query.PropertyCollector.RetrieveOptions()
@@ -134,7 +134,7 @@ class Session:
             result = self.call(subject, collector.ContinueRetrievePropertiesEx, result.token)
         return found
 
-    def read(self, subject: Subject, references: Iterable[Any], paths: Sequence[str]) -> list[tuple[Any, Properties]]:
+    def read(self, subject: Operation, references: Iterable[Any], paths: Sequence[str]) -> list[tuple[Any, Properties]]:
         """These properties of these objects, which are of one type."""
         listed = list(references)
         if not listed:
@@ -149,7 +149,7 @@ class Session:
             reportMissingObjectsInResults=True,
         )
 
-    def _properties(self, entry: Any, subject: Subject) -> Properties:
+    def _properties(self, entry: Any, subject: Operation) -> Properties:
         for missing in entry.missingSet or []:
             if isinstance(missing.fault, self.vim.fault.NoPermission):
                 raise error_from(missing.fault, subject, self.name_of)
@@ -204,7 +204,7 @@ def _connect(params: Mapping[str, Any]) -> Session:
             hint="Trust its authority where the module runs (SSL_CERT_FILE), or set validate_certs to false.",
         ) from error
     except vmodl.MethodFault as fault:
-        raise error_from(fault, Subject(f"log {user} in at {server}")) from fault
+        raise error_from(fault, Operation(f"log {user} in at {server}")) from fault
     except (OSError, HTTPException) as error:
         raise BadConnection(
             f"vCenter {server} cannot be reached: {error}.",

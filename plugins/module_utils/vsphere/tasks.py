@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from ansible_collections.vgpu.fleet.plugins.module_utils.errors import FleetError
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere import watch
+from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere import waiting as watch
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.faults import (
-    Subject,
+    Operation,
     VsphereError,
     error_from,
     moid_of,
@@ -27,13 +27,13 @@ class TaskTimeout(FleetError):
     certain = False
 
 
-def run(session: Session, subject: Subject, method: Any, *args: Any, timeout: float = 600, **kwargs: Any) -> Any:
+def run(session: Session, subject: Operation, method: Any, *args: Any, timeout: float = 600, **kwargs: Any) -> Any:
     """Start one task and wait for its result."""
     task = session.call(subject, method, *args, **kwargs)
     return wait(session, task, subject, timeout=timeout)
 
 
-def wait(session: Session, task: Any, subject: Subject, *, timeout: float = 600) -> Any:
+def wait(session: Session, task: Any, subject: Operation, *, timeout: float = 600) -> Any:
     """The result of a task; its fault becomes our error."""
     outcome = wait_all(session, {task: subject}, timeout=timeout)[task]
     if isinstance(outcome, VsphereError):
@@ -41,7 +41,7 @@ def wait(session: Session, task: Any, subject: Subject, *, timeout: float = 600)
     return outcome
 
 
-def wait_all(session: Session, tasks: Mapping[Any, Subject], *, timeout: float = 600) -> dict[Any, Any]:
+def wait_all(session: Session, tasks: Mapping[Any, Operation], *, timeout: float = 600) -> dict[Any, Any]:
     """The result, or the error, of each task. An error is returned, not raised: the other tasks go on."""
     if not tasks:
         return {}
@@ -64,7 +64,7 @@ def _pending(seen: watch.Seen) -> list[Any]:
     return [task for task, properties in seen.items() if properties.get("info.state") not in ("success", "error")]
 
 
-def _outcome(session: Session, seen: Properties, subject: Subject) -> Any:
+def _outcome(session: Session, seen: Properties, subject: Operation) -> Any:
     if seen["info.state"] != "error":
         return seen.get("info.result")
     return error_from(seen.get("info.error"), subject, session.name_of)

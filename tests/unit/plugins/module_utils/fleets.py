@@ -13,8 +13,15 @@ from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from itertools import combinations, product
 
-from ansible_collections.vgpu.fleet.plugins.module_utils.fleet import Claim, Fleet, Gpu, Holder, Node, Slot
-from ansible_collections.vgpu.fleet.plugins.module_utils.planning.demand import Demand, Policy
+from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.model import (
+    Fleet,
+    Gpu,
+    Holder,
+    Node,
+    Slot,
+    UnboundRequest,
+)
+from ansible_collections.vgpu.fleet.plugins.module_utils.planning.request import Demand, Policy
 from ansible_collections.vgpu.fleet.plugins.module_utils.planning.steps import Step
 
 # The most of each size on one A2, written down a second time so that the catalogue is not its own witness.
@@ -55,7 +62,9 @@ def off(name: str, *, vfs: int = 16, board: str = "A2") -> Gpu:
     return replace(gpu(name, vfs=0, board=board), sharing=False, vf_capacity=vfs)
 
 
-def fleet(*gpus: Gpu, down: Iterable[str] = (), cordoned: Iterable[str] = (), claims: Sequence[Claim] = ()) -> Fleet:
+def fleet(
+    *gpus: Gpu, down: Iterable[str] = (), cordoned: Iterable[str] = (), claims: Sequence[UnboundRequest] = ()
+) -> Fleet:
     """GPUs are on the node that their name begins with: `n1:a`."""
     by_node: dict[str, list[Gpu]] = {}
     for one in gpus:
@@ -95,7 +104,7 @@ class Driver:
 
     def do(self, step: Step) -> None:
         slots = self.slots[step.gpu]
-        if step.action == "share":
+        if step.action == "enable_sriov":
             if self.sharing[step.gpu]:
                 raise Refused("is on already")
             self.sharing[step.gpu] = True

@@ -10,13 +10,13 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import product
 
-from ansible_collections.vgpu.fleet.plugins.module_utils.catalog import boards
-from ansible_collections.vgpu.fleet.plugins.module_utils.fleet import Fleet, Gpu, Slot
+from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.catalog import boards
+from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.model import Fleet, Gpu, Slot
 from ansible_collections.vgpu.fleet.plugins.module_utils.planning.steps import Step
 
 from lab.mig import GEOMETRIES, MigCard, NoRoom
+from tests.unit.plugins.module_utils.fleet.test_mig import PLACEMENTS, can_be_placed
 from tests.unit.plugins.module_utils.fleets import Refused, vgpus
-from tests.unit.plugins.module_utils.test_mig import PLACEMENTS, can_be_placed
 
 MOST_VFS = 16
 
@@ -68,13 +68,13 @@ class MigDriver:
 
     def do(self, step: Step) -> None:
         slots, board = self.slots[step.gpu], self.gpus[step.gpu].boards[0]
-        if step.action == "share":
+        if step.action == "enable_sriov":
             self.sharing[step.gpu] = True
             slots.update({f"{step.gpu}-{place:02}": Slot(f"{step.gpu}-{place:02}") for place in range(MOST_VFS)})
             return
         if not self.sharing[step.gpu]:
             raise Refused("SR-IOV is off")
-        if step.action == "partition":
+        if step.action == "create_mig_instances":
             if any(not slot.empty for slot in slots.values()):
                 raise Refused("a vGPU is enabled")
             self.instances[step.gpu] = _cut(board, step)

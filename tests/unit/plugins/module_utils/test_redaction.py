@@ -5,9 +5,9 @@ import json
 
 import pytest
 from ansible.module_utils import basic
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.options import connection_spec
+from ansible_collections.vgpu.fleet.plugins.module_utils.kube.options import connection_spec
+from ansible_collections.vgpu.fleet.plugins.module_utils.module import reporting_errors
 from ansible_collections.vgpu.fleet.plugins.module_utils.redaction import secrets
-from ansible_collections.vgpu.fleet.plugins.module_utils.reporting import reporting_errors
 
 KEY = base64.b64encode(b"PLANTED-KEY").decode()
 KUBECONFIG = {

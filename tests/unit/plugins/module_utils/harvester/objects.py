@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester import era, resources as r
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.in_use import Pods
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.snapshot import Listing, Snapshot
+from ansible_collections.vgpu.fleet.plugins.module_utils.harvester import paths as r, version as era
+from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.read.snapshot import Snapshot
+from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.read.vm_usage import Pods
+from ansible_collections.vgpu.fleet.plugins.module_utils.kube.objects import ObjectList
 
 Json = dict[str, Any]
 TYPES = {"NVIDIA A2-4Q": "746", "NVIDIA A2-4C": "754", "NVIDIA A2-8Q": "747"}
@@ -102,7 +104,7 @@ def instance(
     return {
         "metadata": {"name": name, "namespace": "default", "uid": f"uid-{name}"},
         "spec": {"domain": {"devices": {field: listed}}},
-        "status": {"phase": phase, "nodeName": on, **status},
+        "status": {"phase": phase, "nodeName": on, **(since() if phase == "Running" else {}), **status},
     }
 
 
@@ -124,14 +126,24 @@ def launcher(
     }
 
 
-def listing(*items: Json) -> Listing:
-    return Listing.of({"items": list(items), "metadata": {"resourceVersion": "1"}})
+def listing(*items: Json) -> ObjectList:
+    return ObjectList.of({"items": list(items), "metadata": {"resourceVersion": "1"}})
 
 
-def snapshot(version: str = "1.8", **lists: list[Json] | None) -> Snapshot:
+# When instances become Running and when they are looked at, if a test does not say otherwise.
+RUNNING_SINCE = "2026-01-01T10:00:00Z"
+NOW = datetime(2026, 1, 1, 11, tzinfo=UTC).timestamp()
+
+
+def since(stamp: str = RUNNING_SINCE, phase: str = "Running") -> Json:
+    """The part of an instance's status that tells when it has reached a phase."""
+    return {"phaseTransitionTimestamps": [{"phase": phase, "phaseTransitionTimestamp": stamp}]}
+
+
+def snapshot(version: str = "1.8", *, now: float = NOW, **lists: list[Json] | None) -> Snapshot:
     """`pods=None` for pods that could not be read."""
     given = {"gpus": [gpu()], "nodes": [node()], **lists}
     fields = ("gpus", "vgpus", "nodes", "vms", "instances", "claims", "pci_devices", "mig")
     pods = given.get("pods", [])
     read = Pods(readable=False) if pods is None else Pods(listing(*pods).items)
-    return Snapshot(era.chosen(version), **{name: listing(*given.get(name, [])) for name in fields}, pods=read)
+    return Snapshot(era.chosen(version), **{name: listing(*given.get(name, [])) for name in fields}, pods=read, now=now)

@@ -8,10 +8,10 @@ import threading
 import time
 from typing import Any
 
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester import era, resources as r
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.api import Conflict, Denied, NotFound
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.in_use import allocation, devices_of
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.snapshot import key_of
+from ansible_collections.vgpu.fleet.plugins.module_utils.harvester import paths as r, version as era
+from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.read.vm_usage import allocation, devices_of
+from ansible_collections.vgpu.fleet.plugins.module_utils.kube.client import AdmissionDenied, Conflict, NotFound
+from ansible_collections.vgpu.fleet.plugins.module_utils.kube.objects import key_of
 
 from tests.unit.plugins.module_utils.harvester import objects
 
@@ -26,6 +26,8 @@ class Killed(BaseException):
 
 
 class Cluster:
+    fail_fast = False
+
     def __init__(self, *nodes: str) -> None:
         self.revision = 100
         self.things: dict[str, dict[str, Json]] = {
@@ -136,6 +138,8 @@ class Cluster:
             wanted = (body.get("metadata") or {}).get("resourceVersion")
             if wanted is not None and wanted != thing["metadata"]["resourceVersion"]:
                 raise Conflict("changed meanwhile", status=409)
+            if dry_run:
+                return merged(thing, body)
             if listing == r.VGPUS:
                 self._patch_vgpu(key, body)
             else:
@@ -196,7 +200,9 @@ class Cluster:
         vgpu = merged(self.things[r.VGPUS][name], body)
         users = [key for key, vm in self.things[r.VMS].items() if name in _noted(vm)]
         if users:
-            raise Denied(f"The cluster refused to patch it: device {name} is in use with VM {users[0]}", status=500)
+            raise AdmissionDenied(
+                f"The cluster refused to patch it: device {name} is in use with VM {users[0]}", status=500
+            )
         node, enabled, type_name = vgpu["spec"]["nodeName"], vgpu["spec"]["enabled"], vgpu["spec"]["vGPUTypeName"]
         self._put(r.VGPUS, vgpu)
         if enabled:

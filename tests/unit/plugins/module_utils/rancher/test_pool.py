@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from ansible_collections.vgpu.fleet.plugins.module_utils.rancher import pool as pools
 from ansible_collections.vgpu.fleet.plugins.module_utils.rancher.machine_config import MachineConfig, encoded
-from ansible_collections.vgpu.fleet.plugins.module_utils.rancher.pool import Change, InvalidPool, Pool, Wish
+from ansible_collections.vgpu.fleet.plugins.module_utils.rancher.pool import Change, InvalidPool, Pool, PoolRequest
 
 FOUR_Q, EIGHT_Q = "nvidia.com/NVIDIA_A2-4Q", "nvidia.com/NVIDIA_A2-8Q"
 OLD_SCHEMA = json.dumps({"resourceFields": {"cpuCount": {"type": "string"}}})
@@ -45,7 +45,7 @@ ENTRY = {
     "drainBeforeDelete": True,
     "unhealthyNodeTimeout": "0s",
 }
-SAME = Wish(
+SAME = PoolRequest(
     quantity=2,
     roles=["worker"],
     vgpus=Counter({FOUR_Q: 1}),
@@ -68,7 +68,7 @@ def existing(entry: dict[str, Any] | None = None, **config: Any) -> Pool:
 
 
 def planned(before: Pool | None, **wish: Any) -> Change:
-    return pools.plan("gpu", before, Wish(**wish))
+    return pools.plan("gpu", before, PoolRequest(**wish))
 
 
 def test_a_pool_made_by_ranchers_pages_that_says_the_same_is_left_alone() -> None:
@@ -224,7 +224,7 @@ def test_a_new_pool_has_the_drivers_defaults() -> None:
 )
 def test_bad_input_is_refused_by_the_name_of_its_field(name: str, wish: dict[str, Any], field: str) -> None:
     with pytest.raises(InvalidPool, match=field):
-        pools.check(name, Wish(**wish))
+        pools.check(name, PoolRequest(**wish))
 
 
 def test_the_last_pool_of_a_role_stays_while_there_are_others() -> None:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.inventory import (
+from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.read.fleet import Snapshot
+from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.read.inventory import (
     GpuFacts,
     HostFacts,
     Inventory,
     ProfileFacts,
     VmFacts,
 )
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.snapshot import Snapshot
 
 A40 = 0x2235 << 16 | 0x10DE
 A100 = 0x20F1 << 16 | 0x10DE

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.faults import Subject, error_from, text_of
+from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.faults import Operation, error_from, text_of
 from pyVmomi import vim, vmodl
 
-SUBJECT = Subject("power on VM trainer", vm="trainer", host="esx1", profiles=("nvidia_a40-8q",))
+SUBJECT = Operation("power on VM trainer", vm="trainer", host="esx1", profiles=("nvidia_a40-8q",))
 NAMES = {"host-1": "esx1", "host-2": "esx2", "vm-7": "trainer", "group-v3": "team"}
 
 
@@ -97,7 +97,7 @@ def test_a_fault_ends_in_words_a_user_can_act_on(fault, code, words):
 
 @pytest.mark.parametrize(("fault", "_code", "_words"), FAULTS, ids=lambda value: type(value).__name__)
 def test_without_any_context_there_is_still_a_sentence(fault, _code, _words):
-    message = error_from(fault, Subject("do it")).message
+    message = error_from(fault, Operation("do it")).message
     assert message.endswith((".", "!", "?"))
     assert "None" not in message
 

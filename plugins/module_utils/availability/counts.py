@@ -1,0 +1,339 @@
+# Copyright: (c) 2026, The vgpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What a fleet offers, who has it, what is left and what could still be made: counted by profile and node. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from functools import cached_property
+from typing import Any
+
+from ansible_collections.vgpu.fleet.plugins.module_utils.errors import join_names
+from ansible_collections.vgpu.fleet.plugins.module_utils.fleet import catalog
+from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.model import MIG, Fleet, Holder, Node
+from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.profile import RESOURCE_PREFIX, parse_or_none
+from ansible_collections.vgpu.fleet.plugins.module_utils.planning.capacity import (
+    AllowedChanges,
+    classify_slots,
+    max_additional,
+)
+from ansible_collections.vgpu.fleet.plugins.module_utils.planning.request import NothingSelected
+
+
+@dataclass(frozen=True)
+class VmHolding:
+    """What one VM has or would take, by profile; `node` is None for what is bound to none."""
+
+    holder: Holder
+    vgpus: Mapping[str, int] = field(hash=False)
+    by_node: Mapping[str | None, Mapping[str, int]] = field(hash=False)
+
+
+@dataclass(frozen=True)
+class Count:
+    """One profile on one node, or on all of them together.
+
+    `free_now` is what no running VM has; `free` is what is left when every stopped VM has got its own too.
+    """
+
+    allocatable: int = 0
+    configured: int = 0
+    in_use: int = 0
+    claimed: int = 0
+    free_now: int = 0
+    free: int = 0
+    creatable: int = 0
+    drift: int = 0
+
+    def __add__(self, other: Count) -> Count:
+        return Count(*(mine + its for mine, its in zip(self._values(), other._values(), strict=True)))
+
+    def _values(self) -> tuple[int, ...]:
+        return (
+            self.allocatable,
+            self.configured,
+            self.in_use,
+            self.claimed,
+            self.free_now,
+            self.free,
+            self.creatable,
+            self.drift,
+        )
+
+    def as_dict(self) -> dict[str, int]:
+        return {
+            "allocatable": self.allocatable,
+            "configured": self.configured,
+            "in_use": self.in_use,
+            "claimed": self.claimed,
+            "free_now": self.free_now,
+            "free": self.free,
+            "creatable": self.creatable,
+            "drift": self.drift,
+        }
+
+
+@dataclass(frozen=True)
+class Availability:
+    """The counts of a fleet, or of some of its nodes.
+
+    What VMs hold on a node is subtracted there. VMs that are bound to no node, since they are stopped and name no
+    device, or wait for one, are `floating`: they count for the profile as a whole, and are placed with the demand.
+    """
+
+    fleet: Fleet
+    selected: frozenset[str]
+    # VMs, by path, that are as good as gone: what they hold is free.
+    released: frozenset[str] = frozenset()
+    # Whether room on GPUs counts where SR-IOV would have to be switched on.
+    sriov: bool = False
+
+    @cached_property
+    def nodes(self) -> tuple[Node, ...]:
+        return tuple(node for node in self.fleet.ordered_nodes if node.name in self.selected)
+
+    @cached_property
+    def holdings(self) -> dict[str, VmHolding]:
+        """All VMs with vGPUs, on any node, by path."""
+        holders: dict[str, Holder] = {}
+        amounts: dict[str, dict[str | None, Counter[str]]] = {}
+
+        def add(holder: Holder, node: str | None, profile: str, count: int) -> None:
+            holders.setdefault(holder.path, holder)
+            amounts.setdefault(holder.path, {}).setdefault(node, Counter())[profile] += count
+
+        for gpu, slot in self.fleet.slots():
+            for holder in slot.holders:
+                if slot.profile:
+                    add(holder, gpu.node, slot.profile, 1)
+        for claim in self.fleet.counted_claims:
+            add(claim.holder, claim.node, claim.profile, claim.count)
+        return {
+            path: VmHolding(holders[path], sum(amounts[path].values(), Counter()), amounts[path])
+            for path in sorted(holders)
+        }
+
+    def pending(self, path: str, profile: str) -> int:
+        """How many more a running VM gets when it is restarted."""
+        return self._pending[path, profile]
+
+    @cached_property
+    def _pending(self) -> Counter[tuple[str, str]]:
+        found: Counter[tuple[str, str]] = Counter()
+        for claim in self.fleet.claims:
+            if claim.pending:
+                found[claim.holder.path, claim.profile] += claim.count
+        return found
+
+    def waiting_for_restart(self, profile: str) -> list[str]:
+        """Running VMs that get vGPUs of the profile when they are restarted."""
+        return sorted(
+            {
+                claim.holder.path
+                for claim in self.fleet.claims
+                if claim.profile == profile
+                and claim.holder.running
+                and claim.pending
+                and claim.holder.path not in self.released
+                and (claim.node is None or claim.node in self.selected)
+            }
+        )
+
+    @cached_property
+    def floating(self) -> dict[str, Mapping[str, int]]:
+        """By VM, what is bound to no node yet."""
+        return {
+            path: holding.by_node[None]
+            for path, holding in self.holdings.items()
+            if None in holding.by_node and path not in self.released
+        }
+
+    @cached_property
+    def by_node(self) -> dict[str, dict[str, Count]]:
+        """Counts by node and profile. Of a node that is not usable nothing is free."""
+        return {node.name: self._count_node(node) for node in self.nodes}
+
+    @cached_property
+    def totals(self) -> dict[str, Count]:
+        """Counts by profile, of usable nodes only."""
+        found: dict[str, Count] = {}
+        for node in self.nodes:
+            if node.usable:
+                for profile, count in self.by_node[node.name].items():
+                    found[profile] = found.get(profile, Count()) + count
+            else:
+                for profile in self.by_node[node.name]:
+                    found.setdefault(profile, Count())
+        for amounts in self.floating.values():
+            for profile, amount in amounts.items():
+                count = found.get(profile, Count())
+                rest = max(count.free - amount, 0)
+                found[profile] = count + Count(claimed=amount, free=rest - count.free)
+        return dict(sorted(found.items()))
+
+    @cached_property
+    def free(self) -> dict[str, dict[str, int]]:
+        """What machines can be placed on; the floating ones are still to be placed."""
+        return {
+            node: {profile: count.free for profile, count in counts.items() if count.free}
+            for node, counts in self.by_node.items()
+        }
+
+    @cached_property
+    def creatable(self) -> dict[str, dict[str, int]]:
+        """How many more of each profile could be made on a node: each number for itself, not all together."""
+        return {
+            node: {profile: count.creatable for profile, count in counts.items() if count.creatable}
+            for node, counts in self.by_node.items()
+        }
+
+    def _count_node(self, node: Node) -> dict[str, Count]:
+        configured: Counter[str] = Counter()
+        in_use: Counter[str] = Counter()
+        claimed: Counter[str] = Counter()
+        for gpu in node.gpus:
+            for slot in gpu.slots:
+                if not slot.profile:
+                    continue
+                configured[slot.profile] += 1
+                holders = [holder for holder in slot.holders if holder.path not in self.released]
+                if any(holder.running for holder in holders):
+                    in_use[slot.profile] += 1
+                elif holders:
+                    claimed[slot.profile] += 1
+        for claim in self.fleet.counted_claims:
+            if claim.node == node.name and claim.holder.path not in self.released:
+                (in_use if claim.in_use else claimed)[claim.profile] += claim.count
+        advertised = configured if node.advertised is None else _vgpus_only(node.advertised)
+        creatable = _creatable(node, sriov=self.sriov)
+        profiles = {name for name in advertised if advertised[name] or configured[name]}
+        profiles |= {*configured, *in_use, *claimed, *creatable}
+        counts = {}
+        for profile in sorted(profiles):
+            allocatable = advertised.get(profile, 0)
+            # A device that is advertised and not there, or there and not advertised, serves no VM.
+            usable = min(allocatable, configured[profile]) if node.usable else 0
+            free_now = max(usable - in_use[profile], 0)
+            counts[profile] = Count(
+                allocatable=allocatable,
+                configured=configured[profile],
+                in_use=in_use[profile],
+                claimed=claimed[profile],
+                free_now=free_now,
+                free=max(free_now - claimed[profile], 0),
+                creatable=creatable.get(profile, 0),
+                drift=configured[profile] - allocatable,
+            )
+        return counts
+
+    # Results
+    def profile_records(self, spelt: Callable[[str], Mapping[str, str]]) -> list[dict[str, Any]]:
+        return [
+            {
+                "profile": profile,
+                "spellings": dict(spelt(profile)),
+                **total.as_dict(),
+                "nodes": [
+                    {"node": node.name, "usable": node.usable, **self.by_node[node.name][profile].as_dict()}
+                    for node in self.nodes
+                    if profile in self.by_node[node.name]
+                ],
+            }
+            for profile, total in self.totals.items()
+        ]
+
+    def node_records(self) -> list[dict[str, Any]]:
+        return [{"name": node.name, "usable": node.usable, "reason": unusable_because(node)} for node in self.nodes]
+
+    def device_records(self, spelt: Callable[[str], Mapping[str, str]]) -> list[dict[str, Any]]:
+        """Every vGPU there is, labelled as Rancher's page for machine pools was meant to show it."""
+        records = []
+        for node in self.nodes:
+            for gpu in node.ordered_gpus:
+                for slot in gpu.ordered_slots:
+                    if not slot.profile:
+                        continue
+                    resource = spelt(slot.profile)["resource"].removeprefix(RESOURCE_PREFIX)
+                    allocatable = self.totals[slot.profile].allocatable
+                    records.append(
+                        {
+                            "name": slot.name,
+                            "node": node.name,
+                            "profile": slot.profile,
+                            "state": slot.state,
+                            "holders": sorted(holder.path for holder in slot.holders),
+                            "label": f"{resource} (profile: {slot.name} - allocatable: {allocatable})",
+                        }
+                    )
+        return records
+
+    def drifts(self) -> list[str]:
+        """Sentences about what is configured and not advertised, or the other way round."""
+        found = []
+        for node in self.nodes:
+            for profile, count in self.by_node[node.name].items():
+                if count.drift:
+                    found.append(
+                        f"Node {node.name} advertises {count.allocatable} x {profile} and has {count.configured}"
+                        " configured."
+                    )
+        return found
+
+
+def _vgpus_only(advertised: Mapping[str, int]) -> Counter[str]:
+    """Without whole GPUs that a node passes through: their resources are no profiles."""
+    return Counter(
+        {
+            name: count
+            for name, count in advertised.items()
+            if not name.startswith(RESOURCE_PREFIX) or parse_or_none(name)
+        }
+    )
+
+
+def _creatable(node: Node, *, sriov: bool) -> dict[str, int]:
+    """On empty slots only, and never more than the driver allows on a GPU."""
+    found: Counter[str] = Counter()
+    if not node.usable:
+        return found
+    for gpu in node.gpus:
+        site = classify_slots(gpu, node)
+        names = {name for slot in site.empty for name in slot.offered or ()}
+        # In MIG mode only types of instances there are are offered, and more instances may be possible.
+        if (sriov and not gpu.sharing) or gpu.mode == MIG or any(slot.offered is None for slot in site.empty):
+            names |= _types_of_boards(gpu.boards)
+        for name in names:
+            parsed = parse_or_none(name)
+            if parsed is None:
+                continue
+            found[name] += max_additional(site, parsed.key, name, AllowedChanges(sriov=sriov, mig=True))
+    return {name: count for name, count in found.items() if count}
+
+
+def _types_of_boards(boards: Collection[str]) -> set[str]:
+    return {name for board in boards for name in catalog.type_names(board)}
+
+
+def unusable_because(node: Node) -> str:
+    if not node.ready:
+        return "not ready"
+    return "" if node.schedulable else "cordoned"
+
+
+def select_nodes(fleet: Fleet, patterns: Iterable[str] | None) -> frozenset[str]:
+    """The nodes that names or shell patterns mean. None means all of them; an empty list selects none."""
+    names = [node.name for node in fleet.ordered_nodes]
+    if patterns is None:
+        return frozenset(names)
+    found: set[str] = set()
+    for pattern in patterns:
+        matching = {name for name in names if fnmatchcase(name, pattern)}
+        if not matching:
+            raise NothingSelected(f"No node matches {pattern!r}.", hint=f"There are: {join_names(names, limit=20)}.")
+        found |= matching
+    return frozenset(found)

@@ -1,0 +1,213 @@
+# Copyright: (c) 2026, The vgpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Machines on nodes: each needs all its vGPUs on one node. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+# Steps of the search, not seconds: the same input gives the same answer anywhere.
+BUDGET = 500_000
+FILLINGS = 2_000
+
+Free = Mapping[str, Mapping[str, int]]
+State = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class MachineGroup:
+    """So many machines that need the same vGPUs. A lower rank is served first where not all can be."""
+
+    vgpus: Mapping[str, int] = field(hash=False)
+    count: int
+    rank: int = 0
+
+
+@dataclass(frozen=True)
+class Packing:
+    """Machines by node, one mapping for each batch. `proven` tells that no more could have been placed."""
+
+    nodes: tuple[Mapping[str, int], ...]
+    missing: tuple[int, ...]
+    proven: bool = True
+
+    @property
+    def fits(self) -> bool:
+        return not any(self.missing)
+
+
+def place(free: Free, batches: Sequence[MachineGroup]) -> Packing:
+    """All machines if possible. `free` is by node and vGPU type."""
+    alike: dict[tuple[frozenset[tuple[str, int]], int], list[int]] = {}
+    for index, batch in enumerate(batches):
+        alike.setdefault((frozenset(batch.vgpus.items()), batch.rank), []).append(index)
+    merged = [
+        MachineGroup(batches[members[0]].vgpus, sum(batches[member].count for member in members), rank)
+        for (_vgpus, rank), members in alike.items()
+    ]
+    nodes: list[Mapping[str, int]] = [{} for _batch in batches]
+    placed, proven = _place(free, merged)
+    for members, where in zip(alike.values(), placed, strict=True):
+        for member, share in zip(members, _shares(where, [batches[one].count for one in members]), strict=True):
+            nodes[member] = share
+    missing = tuple(batch.count - sum(where.values()) for batch, where in zip(batches, nodes, strict=True))
+    return Packing(tuple(nodes), missing, proven)
+
+
+def _shares(where: Mapping[str, int], counts: Sequence[int]) -> Iterator[dict[str, int]]:
+    """What was placed of equal batches, given to them in their order."""
+    left = dict(where)
+    for count in counts:
+        share: dict[str, int] = {}
+        for node in sorted(left):
+            taken = min(left[node], count - sum(share.values()))
+            if taken:
+                share[node] = taken
+                left[node] -= taken
+        yield share
+
+
+def _place(free: Free, batches: Sequence[MachineGroup]) -> tuple[list[dict[str, int]], bool]:
+    nodes: list[dict[str, int]] = [{} for _batch in batches]
+    proven = True
+    for members in _independent(batches):
+        some = [batches[member] for member in members]
+        found = _first_fit(free, some)
+        if found is None:
+            found, certain = _search(free, some)
+            proven = proven and certain
+        for member, where in zip(members, found, strict=True):
+            nodes[member] = where
+    return nodes, proven
+
+
+def _independent(batches: Sequence[MachineGroup]) -> Iterator[list[int]]:
+    """Batches that compete for a type, directly or through others, belong together."""
+    groups: list[tuple[set[str], list[int]]] = []
+    for index, batch in enumerate(batches):
+        types, members = set(batch.vgpus), [index]
+        apart = []
+        for group in groups:
+            if group[0].isdisjoint(types):
+                apart.append(group)
+            else:
+                types |= group[0]
+                members += group[1]
+        groups = [*apart, (types, members)]
+    for _types, members in groups:
+        yield sorted(members)
+
+
+def _first_fit(free: Free, batches: Sequence[MachineGroup]) -> list[dict[str, int]] | None:
+    """The largest machines first, each on the first node that has room: quick, and nearly always enough."""
+    left = {node: dict(amounts) for node, amounts in sorted(free.items())}
+    placed: list[dict[str, int]] = [{} for _batch in batches]
+    for index in sorted(range(len(batches)), key=lambda one: (-sum(batches[one].vgpus.values()), one)):
+        batch = batches[index]
+        wanted = batch.count
+        for node, amounts in left.items():
+            taken = min(wanted, _times(amounts, batch.vgpus))
+            if taken:
+                placed[index][node] = taken
+                wanted -= taken
+                for name, count in batch.vgpus.items():
+                    amounts[name] -= taken * count
+        if wanted:
+            return None
+    return placed
+
+
+def _times(amounts: Mapping[str, int], vgpus: Mapping[str, int]) -> int:
+    """How many machines one node takes."""
+    return min((max(amounts.get(name, 0), 0) // count for name, count in vgpus.items() if count), default=1 << 30)
+
+
+def _search(free: Free, batches: Sequence[MachineGroup]) -> tuple[list[dict[str, int]], bool]:
+    """Node by node, all ways to fill it; of what is placed so far only the best combinations are kept."""
+    counts = tuple(batch.count for batch in batches)
+    types = sorted({name for batch in batches for name in batch.vgpus})
+    order = sorted(
+        (node for node, amounts in free.items() if any(amounts.get(name, 0) > 0 for name in types)),
+        key=lambda node: ([-free[node].get(name, 0) for name in types], node),
+    )
+    patterns: dict[tuple[int, ...], list[State]] = {}
+    layers: list[dict[State, tuple[State, State]]] = []
+    states: list[State] = [tuple(0 for _batch in batches)]
+    steps, proven = 0, True
+    for node in order:
+        amounts = tuple(free[node].get(name, 0) for name in types)
+        if amounts not in patterns:
+            patterns[amounts] = _fillings(dict(zip(types, amounts, strict=True)), batches)
+            proven = proven and len(patterns[amounts]) < FILLINGS
+        layer: dict[State, tuple[State, State]] = {}
+        for state in states:
+            for filling in patterns[amounts]:
+                reached = tuple(min(a + b, most) for a, b, most in zip(state, filling, counts, strict=True))
+                layer.setdefault(reached, (state, filling))
+        steps += len(states) * len(patterns[amounts])
+        states = _best(list(layer))
+        steps += len(layer) * len(states)
+        layers.append(layer)
+        if steps > BUDGET:
+            # Too many ways: go on with the fullest only.
+            proven = False
+            states = sorted(states, key=lambda state: _value(state, batches), reverse=True)[:1]
+        if counts in layer:
+            states, proven = [counts], True
+            break
+    best = max(states, key=lambda state: _value(state, batches))
+    return _traced(best, layers, order, batches), proven
+
+
+def _fillings(amounts: dict[str, int], batches: Sequence[MachineGroup]) -> list[State]:
+    """The maximal ways to fill one node, of which there may be too many."""
+    found: list[State] = []
+
+    def fill(index: int, left: dict[str, int], chosen: State) -> None:
+        if index == len(batches):
+            found.append(chosen)
+            return
+        batch = batches[index]
+        most = min(_times(left, batch.vgpus), batch.count)
+        for count in range(most, -1, -1) if index < len(batches) - 1 else (most,):
+            if len(found) >= FILLINGS:
+                return
+            rest = {name: amount - count * batch.vgpus.get(name, 0) for name, amount in left.items()}
+            fill(index + 1, rest, (*chosen, count))
+
+    fill(0, amounts, ())
+    return found if len(found) >= FILLINGS else _best(found)
+
+
+def _best(states: list[State]) -> list[State]:
+    """Without those that another one equals or exceeds in everything."""
+    kept: list[State] = []
+    for state in sorted(set(states), reverse=True):
+        if not any(all(a >= b for a, b in zip(other, state, strict=True)) for other in kept):
+            kept.append(state)
+    return kept
+
+
+def _value(state: State, batches: Sequence[MachineGroup]) -> tuple[tuple[int, ...], State]:
+    ranks = sorted({batch.rank for batch in batches})
+    totals = tuple(
+        sum(count for count, batch in zip(state, batches, strict=True) if batch.rank == rank) for rank in ranks
+    )
+    return totals, state
+
+
+def _traced(
+    best: State, layers: list[dict[State, tuple[State, State]]], order: list[str], batches: Sequence[MachineGroup]
+) -> list[dict[str, int]]:
+    placed: list[dict[str, int]] = [{} for _batch in batches]
+    state = best
+    for layer, node in zip(reversed(layers), reversed(order[: len(layers)]), strict=True):
+        before, _filling = layer[state]
+        for index, (now, then) in enumerate(zip(state, before, strict=True)):
+            if now > then:
+                placed[index][node] = now - then
+        state = before
+    return [dict(sorted(nodes.items())) for nodes in placed]

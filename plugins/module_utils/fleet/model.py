@@ -1,0 +1,379 @@
+# Copyright: (c) 2026, The vgpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The one record of both platforms: a fleet has nodes, a node has GPUs, a GPU has slots, a slot may have a holder."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+HARVESTER = "harvester"
+VSPHERE = "vsphere"
+
+TIME_SLICED = "time_sliced"
+MIXED_SIZE = "mixed_size"
+MIG = "mig"
+
+# The kind of a holder that is no VM: the owner for whom a vGPU was enabled.
+OWNER = "owner"
+
+
+@dataclass(frozen=True)
+class Holder:
+    """A VM that has a vGPU, or would take it when it starts."""
+
+    name: str
+    namespace: str = ""
+    running: bool = False
+    kind: str = "VM"
+    labels: Mapping[str, str] = field(default_factory=dict, hash=False)
+
+    @property
+    def path(self) -> str:
+        return f"{self.namespace}/{self.name}" if self.namespace else self.name
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.path}" + ("" if self.running else " (stopped)")
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "kind": self.kind,
+            "namespace": self.namespace,
+            "name": self.name,
+            "running": self.running,
+            "labels": dict(sorted(self.labels.items())),
+        }
+
+    @classmethod
+    def from_dict(cls, record: Mapping[str, Any]) -> Holder:
+        return cls(**{**record, "labels": dict(record.get("labels") or {})})
+
+
+@dataclass(frozen=True)
+class UnboundRequest:
+    """vGPUs that a VM has or wants without anyone knowing which slots they are, or will be.
+
+    A running VM has them, unless they are `pending`: it was edited, and takes them when it is started again. A
+    `protective` one is not one more: the VM is tied to slots, but another VM may have those, so others are kept for it.
+    """
+
+    profile: str
+    count: int
+    holder: Holder
+    node: str | None = None
+    pending: bool = False
+    protective: bool = False
+
+    @property
+    def in_use(self) -> bool:
+        return self.holder.running and not self.pending
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "profile": self.profile,
+            "count": self.count,
+            "node": self.node,
+            "pending": self.pending,
+            "protective": self.protective,
+            "holder": self.holder.as_dict(),
+        }
+
+    @classmethod
+    def from_dict(cls, record: Mapping[str, Any]) -> UnboundRequest:
+        return cls(**{**record, "holder": Holder.from_dict(record["holder"])})
+
+
+@dataclass(frozen=True)
+class Slot:
+    """A place for one vGPU.
+
+    `profile` is what the hardware has, `wanted` what was asked for; they differ while a request is under way, and for
+    good where a platform took a request that it did not carry out. `offered` lists the types that an empty slot can
+    become, and is None where the platform does not say. `hardware` is the type that the device itself reports, where
+    its node hands it out as another. `owner` is for whom it was enabled, where that is marked on it.
+    """
+
+    name: str
+    address: str = ""
+    profile: str | None = None
+    wanted: str | None = None
+    allocatable: bool = False
+    holders: tuple[Holder, ...] = ()
+    offered: tuple[str, ...] | None = None
+    hardware: str | None = None
+    owner: str | None = None
+
+    @property
+    def state(self) -> str:
+        if self.profile:
+            return "allocatable" if self.allocatable else "configured"
+        return "requested" if self.wanted else "empty"
+
+    @property
+    def empty(self) -> bool:
+        return not self.profile and not self.wanted
+
+    @property
+    def drifted(self) -> bool:
+        """Has one type and is asked to be another, which only takes effect at a reboot or a re-enable."""
+        return bool(self.profile and self.wanted and self.profile != self.wanted)
+
+    @property
+    def correctable(self) -> bool:
+        """Drifted in its spec only: writing what it is into the spec changes nothing, also while a VM uses it."""
+        return self.drifted and self.hardware is None
+
+    @property
+    def in_use(self) -> bool:
+        return any(holder.running for holder in self.holders)
+
+    @property
+    def claimed(self) -> bool:
+        """Held by stopped VMs only."""
+        return bool(self.holders) and not self.in_use
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "name": self.name,
+            "address": self.address,
+            "profile": self.profile,
+            "requested": self.wanted,
+            "state": self.state,
+            "drifted": self.drifted,
+            "hardware": self.hardware,
+            "owner": self.owner,
+            "holders": [holder.as_dict() for holder in sorted(self.holders, key=lambda one: (one.namespace, one.name))],
+            "available_profiles": None if self.offered is None else sorted(self.offered),
+        }
+
+    @classmethod
+    def from_dict(cls, record: Mapping[str, Any]) -> Slot:
+        offered = record["available_profiles"]
+        return cls(
+            record["name"],
+            record["address"],
+            record["profile"],
+            record["requested"],
+            allocatable=record["state"] == "allocatable",
+            holders=tuple(map(Holder.from_dict, record["holders"])),
+            offered=None if offered is None else tuple(offered),
+            hardware=record.get("hardware"),
+            owner=record.get("owner"),
+        )
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """A physical GPU. `sharing` tells whether it is switched on for vGPUs (SR-IOV, or shared direct).
+
+    `boards` has several entries while the platform cannot tell boards with the same PCI id apart. `max_instances` holds
+    what the live system says, and on a GPU in MIG mode the number of instances that serve each type. `blocked` is the
+    reason why the GPU cannot be used at all, if there is one.
+    """
+
+    name: str
+    node: str
+    platform: str = HARVESTER
+    address: str = ""
+    boards: tuple[str, ...] = ()
+    framebuffer_mib: int | None = None
+    mode: str = TIME_SLICED
+    sharing: bool = True
+    vf_capacity: int | None = None
+    slots: tuple[Slot, ...] = ()
+    max_instances: Mapping[str, int] = field(default_factory=dict, hash=False)
+    blocked: str = ""
+
+    @property
+    def board(self) -> str | None:
+        return self.boards[0] if len(self.boards) == 1 else None
+
+    @cached_property
+    def ordered_slots(self) -> tuple[Slot, ...]:
+        return tuple(sorted(self.slots, key=lambda slot: (slot.address, slot.name)))
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "name": self.name,
+            "node": self.node,
+            "platform": self.platform,
+            "address": self.address,
+            "board": self.board,
+            "possible_boards": sorted(self.boards),
+            "framebuffer_mib": self.framebuffer_mib,
+            "mode": self.mode,
+            "vgpu_enabled": self.sharing,
+            "vf_capacity": self.vf_capacity,
+            "max_instances": dict(sorted(self.max_instances.items())),
+            "unavailable_reason": self.blocked,
+            "slots": [slot.as_dict() for slot in self.ordered_slots],
+        }
+
+    @classmethod
+    def from_dict(cls, record: Mapping[str, Any]) -> Gpu:
+        taken = {name: value for name, value in record.items() if name not in ("board", "possible_boards", "slots")}
+        slots = tuple(map(Slot.from_dict, record["slots"]))
+        taken["sharing"], taken["blocked"] = taken.pop("vgpu_enabled"), taken.pop("unavailable_reason")
+        return cls(**taken, boards=tuple(record["possible_boards"]), slots=slots)
+
+
+@dataclass(frozen=True)
+class Node:
+    """A host. `advertised` counts what it offers the scheduler, by type name, where a platform has such a count."""
+
+    name: str
+    ready: bool = True
+    schedulable: bool = True
+    labels: Mapping[str, str] = field(default_factory=dict, hash=False)
+    gpus: tuple[Gpu, ...] = ()
+    advertised: Mapping[str, int] | None = field(default=None, hash=False)
+
+    @property
+    def usable(self) -> bool:
+        """Whether a VM could be started here."""
+        return self.ready and self.schedulable
+
+    @cached_property
+    def ordered_gpus(self) -> tuple[Gpu, ...]:
+        return tuple(sorted(self.gpus, key=lambda gpu: (gpu.address, gpu.name)))
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "name": self.name,
+            "ready": self.ready,
+            "schedulable": self.schedulable,
+            "labels": dict(sorted(self.labels.items())),
+            "advertised": None if self.advertised is None else dict(sorted(self.advertised.items())),
+            "gpus": [gpu.as_dict() for gpu in self.ordered_gpus],
+        }
+
+    @classmethod
+    def from_dict(cls, record: Mapping[str, Any]) -> Node:
+        return cls(**{**record, "gpus": tuple(map(Gpu.from_dict, record["gpus"]))})
+
+
+@dataclass(frozen=True)
+class Fleet:
+    nodes: tuple[Node, ...] = ()
+    claims: tuple[UnboundRequest, ...] = ()
+
+    @cached_property
+    def ordered_nodes(self) -> tuple[Node, ...]:
+        return tuple(sorted(self.nodes, key=lambda node: node.name))
+
+    @cached_property
+    def gpus(self) -> tuple[Gpu, ...]:
+        """All GPUs by node and address: the order that everything built on the record keeps."""
+        return tuple(gpu for node in self.ordered_nodes for gpu in node.ordered_gpus)
+
+    @cached_property
+    def ordered_claims(self) -> tuple[UnboundRequest, ...]:
+        return tuple(
+            sorted(self.claims, key=lambda claim: (claim.holder.path, claim.profile, claim.node or "", claim.pending))
+        )
+
+    @cached_property
+    def counted_claims(self) -> tuple[UnboundRequest, ...]:
+        """The claims less what their VMs are known to have: a VM that is starting is tied to slots by name as well.
+
+        For counting only. Which of the slots it really has is not known, so none of them may be taken away.
+        """
+        claims = tuple(claim for claim in self.ordered_claims if not claim.protective)
+        if not any(claim.in_use for claim in claims):
+            return claims
+        has: dict[str, dict[tuple[str, str], int]] = {}
+        for gpu, slot in self.slots():
+            for holder in slot.holders if slot.profile else ():
+                mine = has.setdefault(holder.path, {})
+                mine[gpu.node, slot.profile or ""] = mine.get((gpu.node, slot.profile or ""), 0) + 1
+        left: list[UnboundRequest] = []
+        for claim in claims:
+            mine = has.get(claim.holder.path, {}) if claim.in_use else {}
+            known = sum(n for (node, name), n in mine.items() if name == claim.profile and claim.node in (None, node))
+            if claim.count > known:
+                left.append(replace(claim, count=claim.count - known))
+        return tuple(left)
+
+    @cached_property
+    def node_by_name(self) -> Mapping[str, Node]:
+        return {node.name: node for node in self.nodes}
+
+    def slots(self) -> Iterator[tuple[Gpu, Slot]]:
+        for gpu in self.gpus:
+            for slot in gpu.ordered_slots:
+                yield gpu, slot
+
+    def type_names(self) -> list[str]:
+        """Every type name the live system has shown, for `KnownProfiles`."""
+        found: set[str] = set()
+        offers: set[tuple[str, ...]] = set()
+        for gpu in self.gpus:
+            found.update(gpu.max_instances)
+            for slot in gpu.slots:
+                if slot.profile:
+                    found.add(slot.profile)
+                if slot.offered:
+                    offers.add(slot.offered)
+        return sorted(found.union(*offers))
+
+    def assign_unbound(self) -> Fleet:
+        """The fleet with each claim given slots of its profile that nobody holds, as far as there are any.
+
+        Which slots a VM gets is decided when it starts; until then any so many of them are spoken for. They are taken
+        from GPUs that are held anyway, and from one node for each VM.
+        """
+        if not self.claims:
+            return self
+        free: dict[tuple[str, str], list[tuple[bool, str, str]]] = {}
+        for gpu in self.gpus:
+            held = any(slot.holders for slot in gpu.slots)
+            for slot in gpu.ordered_slots:
+                if slot.profile and not slot.holders and not slot.drifted:
+                    free.setdefault((gpu.node, slot.profile), []).append((not held, gpu.name, slot.name))
+        bound: dict[tuple[str, str], Holder] = {}
+        left: list[UnboundRequest] = []
+        for claim in self.ordered_claims:
+            places = [
+                slots
+                for (node, profile), slots in sorted(free.items())
+                if profile == claim.profile and claim.node in (None, node)
+            ]
+            chosen = max(places, key=lambda slots: min(len(slots), claim.count), default=[])
+            chosen.sort()
+            taken, chosen[:] = chosen[: claim.count], chosen[claim.count :]
+            bound.update({(gpu, slot): claim.holder for _fresh, gpu, slot in taken})
+            if len(taken) < claim.count:
+                left.append(replace(claim, count=claim.count - len(taken)))
+        return replace(self, nodes=tuple(_bind(node, bound) for node in self.nodes), claims=tuple(left))
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "nodes": [node.as_dict() for node in self.ordered_nodes],
+            "claims": [claim.as_dict() for claim in self.ordered_claims],
+        }
+
+    @classmethod
+    def from_dict(cls, record: Mapping[str, Any]) -> Fleet:
+        """From what `as_dict` made, such as a module's result."""
+        return cls(tuple(map(Node.from_dict, record["nodes"])), tuple(map(UnboundRequest.from_dict, record["claims"])))
+
+
+def _bind(node: Node, bound: Mapping[tuple[str, str], Holder]) -> Node:
+    touched = {gpu for gpu, _slot in bound}
+    if touched.isdisjoint(gpu.name for gpu in node.gpus):
+        return node
+    gpus = tuple(
+        replace(
+            gpu,
+            slots=tuple(
+                replace(slot, holders=(bound[gpu.name, slot.name],)) if (gpu.name, slot.name) in bound else slot
+                for slot in gpu.slots
+            ),
+        )
+        for gpu in node.gpus
+    )
+    return replace(node, gpus=gpus)

@@ -1,0 +1,116 @@
+# Copyright: (c) 2026, The vgpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""A vGPU profile: read from and written in every spelling that a platform uses for it."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+
+from ansible_collections.vgpu.fleet.plugins.module_utils.errors import FleetError
+
+RESOURCE_PREFIX = "nvidia.com/"
+
+_BRAND = re.compile(r"^(?:nvidia|grid|tesla|quadro) ", re.IGNORECASE)
+_NAME = re.compile(
+    r"(?P<board>.+?)-(?:(?P<slices>[0-9])-)?(?P<gib>[0-9]+)(?P<series>[ABCQ])(?P<attribute>NOME|MEALL|ME|GFX|4)?",
+    re.IGNORECASE,
+)
+# Go's idea of white space at the ends, and of a run of blanks inside (harvester.md 3.1: both differ from Python's).
+GO_SPACE = "\t\n\v\f\r \x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a"
+GO_SPACE += "\u2028\u2029\u202f\u205f\u3000"
+_BLANKS = re.compile(r"[\t\n\f\r ]+")
+
+Key = tuple[str, int, int, str, str]
+
+
+class InvalidProfile(FleetError):
+    code = "invalid_profile"
+
+
+@dataclass(frozen=True)
+class Profile:
+    """What the name of a profile says. The name itself is kept as it was given."""
+
+    name: str
+    board: str
+    mib: int
+    series: str
+    slices: int = 0
+    attribute: str = ""
+
+    @property
+    def mig(self) -> bool:
+        """Backed by a MIG instance rather than by a time slice."""
+        return self.slices > 0
+
+    @property
+    def suffix(self) -> str:
+        """The part after the board, such as `2Q` or `1-5CME`."""
+        slices = f"{self.slices}-" if self.slices else ""
+        return f"{slices}{self.mib // 1024}{self.series}{self.attribute}"
+
+    @property
+    def short(self) -> str:
+        return f"{self.board}-{self.suffix}"
+
+    @cached_property
+    def key(self) -> Key:
+        """Equal for all spellings of the same profile."""
+        return (board_key(self.board), self.slices, self.mib, self.series, self.attribute)
+
+
+def board_key(board: str) -> str:
+    """A board's name without the differences that spellings make."""
+    return " ".join(board.replace("_", " ").casefold().split())
+
+
+@lru_cache(maxsize=8192)
+def parse(text: str) -> Profile:
+    """Read a profile in any spelling.
+
+    The board of a resource name is only as good as its spelling, in which a blank, a slash and a dot look alike;
+    `KnownProfiles` finds the profile that is really meant.
+    """
+    name = text.strip(GO_SPACE)
+    words = " ".join(name.removeprefix(RESOURCE_PREFIX).replace("_", " ").split())
+    found = _NAME.fullmatch(_BRAND.sub("", words))
+    if found is None:
+        raise InvalidProfile(
+            f"{text!r} is not the name of a vGPU profile.",
+            hint="It ends in a size and a series letter (A, B, C or Q), as in NVIDIA A2-2Q, A100-3-20C or grid_t4-1a.",
+        )
+    gib = int(found["gib"])
+    return Profile(
+        name=name,
+        board=found["board"],
+        mib=gib * 1024 if gib else 512,
+        series=found["series"].upper(),
+        slices=int(found["slices"] or 0),
+        attribute=(found["attribute"] or "").upper(),
+    )
+
+
+def parse_or_none(text: str | None) -> Profile | None:
+    """For names that a system reports, which may be anything."""
+    if not text:
+        return None
+    try:
+        return parse(text)
+    except InvalidProfile:
+        return None
+
+
+def resource_name(type_name: str, *, upper_case: bool = False) -> str:
+    """The Kubernetes resource that Harvester advertises for a type; before 1.5.1 it upper-cased the name."""
+    name = type_name.strip(GO_SPACE).replace("/", "_").replace(".", "_")
+    name = _BLANKS.sub("_", name)
+    return RESOURCE_PREFIX + (name.upper() if upper_case else name)
+
+
+def vsphere_name(type_name: str) -> str:
+    """The name under which vSphere lists a type."""
+    return _BLANKS.sub("_", type_name.strip(GO_SPACE)).lower()

@@ -1,0 +1,444 @@
+# Copyright: (c) 2026, The vgpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""An addon switched on or off, or given other values, until Harvester is done with it and its pods are ready."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
+
+from ansible_collections.vgpu.fleet.plugins.module_utils.errors import FleetError, did_you_mean, join_names
+from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.profile_resolver import ProfileResolver
+from ansible_collections.vgpu.fleet.plugins.module_utils.harvester import paths as r
+from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.addon import model as addons
+from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.addon.model import Addon, AddonFailed, AddonPlan
+from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.apply.certain_causes import CertainCauses
+from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.read.vm_usage import (
+    Device,
+    VmUsage,
+    is_live,
+    requested,
+    started_with,
+)
+from ansible_collections.vgpu.fleet.plugins.module_utils.kube.client import (
+    AdmissionDenied,
+    ApiClient,
+    Conflict,
+    Json,
+    NotFound,
+)
+from ansible_collections.vgpu.fleet.plugins.module_utils.kube.objects import ObjectList
+from ansible_collections.vgpu.fleet.plugins.module_utils.kube.watcher import Watcher
+
+IN_PROGRESS = "existing operation is in progress"
+CANNOT_DISABLE = "addon cannot be disabled as"
+DRIVER_PODS = "app=nvidia-driver-daemonset"
+BARE_METAL_LABEL = "harvesterhci.io/gpu-baremetal-workloads"
+CUSTOM_DRIVER_ANNOTATION = "sriovgpu.harvesterhci.io/custom-driver"
+SKIP_CHECK = {
+    r.PCIDEVICES_ADDON: "harvesterhci.io/skipPCIDevicesControllerAddonWebhookCheck",
+    r.DRIVER_ADDON: "harvesterhci.io/skipNvidiaDriverToolkitAddonWebhookCheck",
+}
+PAUSE = 0.5
+# Nodes are scanned every 30 s, and when the controller starts.
+SCAN_SECONDS = 45.0
+
+
+class AddonNotFound(FleetError):
+    code = "addon_not_found"
+
+
+class AddonInUse(FleetError):
+    code = "addon_in_use"
+
+
+class AddonTimeout(FleetError):
+    code = "timeout"
+
+
+@dataclass(frozen=True)
+class AddonRequest:
+    """What a task asks for."""
+
+    name: str
+    namespace: str
+    enabled: bool
+    values: Mapping[str, Any]
+    # Whether the driver may be replaced or removed under VMs that use it.
+    disrupt: bool = False
+
+
+@dataclass
+class AddonResult:
+    plan: AddonPlan
+    addon: Addon
+    warnings: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class AddonSnapshot:
+    """The lists that an operation looks at. Which ones are read depends on the addon, not on what is found."""
+
+    addons: ObjectList
+    daemon_sets: ObjectList
+    nodes: ObjectList
+    gpus: ObjectList
+
+    def addon(self, wish: AddonRequest) -> Addon:
+        item = self.addons.items.get(f"{wish.namespace}/{wish.name}")
+        if item is None:
+            names = [one["metadata"]["name"] for one in self.addons.items.values()]
+            alike = did_you_mean(wish.name, names, limit=1)
+            raise AddonNotFound(
+                f"There is no addon {wish.name} in namespace {wish.namespace}.",
+                hint=f"Did you mean {alike[0]}?" if alike else f"Addons there: {join_names(names, limit=20)}.",
+            )
+        return Addon.of(item)
+
+    def is_enabled(self, namespace: str, name: str) -> bool:
+        item = self.addons.items.get(f"{namespace}/{name}")
+        return item is not None and Addon.of(item).enabled
+
+    def driver_nodes(self) -> list[str]:
+        """Nodes that are to run the driver: they have a GPU that can be shared, whether labelled yet or not."""
+        with_gpus = {gpu["spec"].get("nodeName") for gpu in self.gpus.items.values()}
+        found = []
+        for name, node in self.nodes.items.items():
+            labels = node["metadata"].get("labels") or {}
+            if labels.get(BARE_METAL_LABEL) == "true":
+                continue
+            if name in with_gpus or labels.get(r.DRIVER_NEEDED_LABEL) == "true":
+                found.append(name)
+        return sorted(found)
+
+
+@dataclass(frozen=True)
+class VmLists:
+    """The lists that tell which VMs need an addon. Read only if the addon is to be changed under them."""
+
+    vms: ObjectList
+    instances: ObjectList
+    vgpus: ObjectList
+
+    def with_vgpus(self, *, running: bool | None = None) -> list[str]:
+        types: dict[str, frozenset[str]] = {}
+        for name, vgpu in self.vgpus.items.items():
+            type_name = (vgpu.get("status") or {}).get("configureVGPUTypeName")
+            types[name] = frozenset([type_name] if type_name else [])
+        devices = {
+            name: Device(vgpu["spec"].get("nodeName", ""), types[name]) for name, vgpu in self.vgpus.items.items()
+        }
+        known = ProfileResolver(sorted(frozenset().union(*types.values())))
+        return VmUsage(self.vms.items, self.instances.items, devices, known).using(running=running)
+
+    def with_devices(self) -> list[str]:
+        """VMs with vGPUs or devices that are passed through."""
+        asking = {key for key, vm in self.vms.items.items() if requested(vm)}
+        asking |= {key for key, one in self.instances.items.items() if is_live(one) and started_with(one)}
+        return sorted(asking)
+
+
+class AddonOperation:
+    def __init__(self, api: ApiClient, wish: AddonRequest, *, wait: bool, seconds: float) -> None:
+        self._api = api
+        self._wish = wish
+        self._wait = wait
+        self._seconds = seconds
+        self._addons_path = f"/apis/harvesterhci.io/v1beta1/namespaces/{wish.namespace}/addons"
+        self._daemon_sets_path = f"/apis/apps/v1/namespaces/{wish.namespace}/daemonsets"
+        self._path = f"{self._addons_path}/{wish.name}"
+        self._key = f"{wish.namespace}/{wish.name}"
+        # The change that was last compared with the VMs that need the addon.
+        self._checked: tuple[bool, Json] | None = None
+
+    def run(self, *, check_mode: bool) -> AddonResult:
+        reading = self._read()
+        addon = reading.addon(self._wish)
+        planned = self._plan(addon)
+        self._guard(reading, planned)
+        if check_mode:
+            if planned.changed:
+                self._dry_run(planned)
+            return AddonResult(planned, planned.after, self._warnings_after(reading))
+        watched = {self._addons_path: reading.addons}
+        if self._wish.name in SKIP_CHECK:
+            watched[self._daemon_sets_path] = reading.daemon_sets
+        if planned.changed or (self._wait and not self._is_done(addon, reading.daemon_sets.items, reading)):
+            with Watcher(self._api, watched, seconds=self._seconds) as seen:
+                seen.describe = lambda: self._describe(seen)
+                if self._wish.name == r.DRIVER_ADDON:
+                    nodes = partial(self._driver_nodes, reading)
+                    seen.find_cause = CertainCauses(self._api, nodes).find
+                planned, revision = self._write(planned, seen)
+                if self._wait:
+                    reading = self._with_gpus(planned, reading, seen)
+                    self._await(revision, reading, seen)
+                addon = self._seen(seen)
+        return AddonResult(planned, addon, self._warnings_after(reading))
+
+    def _driver_nodes(self, reading: AddonSnapshot) -> set[str]:
+        return set(reading.driver_nodes()) if self._wish.enabled else set()
+
+    def _describe(self, seen: Watcher) -> str:
+        """The state of the wait in one line."""
+        addon = self._seen(seen)
+        if not addon.settled:
+            return f"addon {addon.name} is {addon.status or 'not reconciled yet'}"
+        daemon_set = seen.get(self._daemon_sets_path, f"{addon.namespace}/{addon.workload}") or {}
+        status = daemon_set.get("status") or {}
+        ready, wanted = status.get("numberReady", 0), status.get("desiredNumberScheduled", 0)
+        return f"addon {addon.name}: {ready} of {wanted} pods of {addon.workload} are ready"
+
+    # Reading and deciding
+    def _read(self) -> AddonSnapshot:
+        ours = self._wish.name in SKIP_CHECK
+        paths = {
+            "addons": self._addons_path,
+            "daemon_sets": self._daemon_sets_path if ours else None,
+            "nodes": r.NODES if self._wish.name == r.DRIVER_ADDON else None,
+            "gpus": r.GPUS if self._wish.name == r.DRIVER_ADDON else None,
+        }
+        return AddonSnapshot(
+            **dict(zip(paths, self._api.together([self._lister(path) for path in paths.values()]), strict=True))
+        )
+
+    def _lister(self, path: str | None) -> Callable[[], ObjectList]:
+        def read() -> ObjectList:
+            if path is None:
+                return ObjectList()
+            try:
+                return ObjectList.of(self._api.get(path))
+            except NotFound:
+                # Not defined before the addon has run once.
+                return ObjectList()
+
+        return read
+
+    def _plan(self, addon: Addon) -> AddonPlan:
+        return addons.plan(addon, enabled=self._wish.enabled, values=self._wish.values)
+
+    def _guard(self, reading: AddonSnapshot, planned: AddonPlan) -> None:
+        after = planned.after
+        if after.is_driver and after.enabled and not self._has_own_drivers(reading):
+            location = str(after.values.get(addons.DRIVER_LOCATION) or "")
+            # An upgrade may have put the placeholder back under an addon that is on and looks well.
+            if planned.changed or addons.PLACEHOLDER in location:
+                addons.check_location(location)
+        self._check_users(planned)
+
+    def _check_users(self, planned: AddonPlan) -> None:
+        """Refuse to take the driver, or what hands out devices, away from VMs.
+
+        Harvester itself looks only at an addon that is to be disabled, only from 1.8 on, and does not see VMs whose
+        vGPUs are not called by the names of devices.
+        """
+        before, after = planned.before, planned.after
+        self._checked = (before.enabled, planned.patch["spec"])
+        disables = not after.enabled
+        if before.name not in SKIP_CHECK or not before.enabled or not planned.changed or self._wish.disrupt:
+            return
+        if disables and before.annotations.get(SKIP_CHECK[before.name]) == "true":
+            return
+        if not disables and not before.is_driver:
+            return
+        machines = self._machines()
+        if not before.is_driver:
+            users = machines.with_devices()
+        else:
+            users = machines.with_vgpus(running=None if disables else True)
+        if users:
+            raise _in_use(before.name, join_names(users), disables=disables)
+
+    def _machines(self) -> VmLists:
+        return VmLists(*self._api.together([self._lister(path) for path in (r.VMS, r.INSTANCES, r.VGPUS)]))
+
+    @staticmethod
+    def _has_own_drivers(reading: AddonSnapshot) -> bool:
+        """A node may be told by annotation where its driver is; if all are, the addon's location is never used."""
+        nodes = [reading.nodes.items[name] for name in reading.driver_nodes()]
+        return bool(nodes) and all(
+            (node["metadata"].get("annotations") or {}).get(CUSTOM_DRIVER_ANNOTATION) for node in nodes
+        )
+
+    def _warnings_after(self, reading: AddonSnapshot) -> list[str]:
+        if self._wish.name != r.DRIVER_ADDON or not self._wish.enabled or reading.driver_nodes():
+            return []
+        if not reading.is_enabled(self._wish.namespace, r.PCIDEVICES_ADDON):
+            return [f"The driver runs nowhere before the addon {r.PCIDEVICES_ADDON} is enabled and has found GPUs."]
+        return ["No node has a GPU that can be shared, so the driver runs nowhere yet."]
+
+    def _dry_run(self, planned: AddonPlan) -> None:
+        """The webhooks look at a dry run as at a real one; only for an operation under way a real run would wait."""
+        try:
+            self._api.patch(self._path, planned.patch, dry_run=True)
+        except AdmissionDenied as error:
+            if IN_PROGRESS not in error.message:
+                raise _translated(error, planned.before) from error
+
+    # Applying
+    def _write(self, planned: AddonPlan, seen: Watcher) -> tuple[AddonPlan, str]:
+        """The plan that was carried out, and the addon's revision right after it, if more of them will follow."""
+        while planned.changed:
+            if not seen.until(lambda: not self._seen(seen).in_progress):
+                raise AddonTimeout(
+                    f"Another operation on addon {self._wish.name} has not ended within {self._seconds:.0f} s"
+                    f" ({self._seen(seen).status}).",
+                    hint=f"See the Helm job helm-install-{self._wish.name} in {self._wish.namespace}.",
+                )
+            planned = self._plan(self._seen(seen))
+            if not planned.changed:
+                break
+            if (planned.before.enabled, planned.patch["spec"]) != self._checked:
+                self._check_users(planned)
+            try:
+                written = self._api.patch(self._path, planned.patch)
+                seen.put(self._addons_path, written)
+                # Nothing follows from other values of an addon that is off.
+                follows = planned.before.enabled or planned.after.enabled
+                return planned, Addon.of(written).revision if follows else ""
+            except Conflict:
+                seen.put(self._addons_path, self._api.get(self._path))
+            except AdmissionDenied as error:
+                if IN_PROGRESS not in error.message or not seen.seconds_left:
+                    raise _translated(error, planned.before) from error
+                time.sleep(PAUSE)
+        return planned, ""
+
+    def _seen(self, seen: Watcher) -> Addon:
+        item = seen.get(self._addons_path, self._key)
+        if item is None:
+            raise AddonNotFound(f"The addon {self._wish.name} was deleted meanwhile.")
+        return Addon.of(item)
+
+    # Waiting
+    def _with_gpus(self, planned: AddonPlan, reading: AddonSnapshot, seen: Watcher) -> AddonSnapshot:
+        """GPUs are found some seconds after the addon that looks for them was enabled, maybe a moment ago."""
+        if not (planned.changed and planned.after.is_driver and planned.after.enabled):
+            return reading
+        until = time.monotonic() + min(SCAN_SECONDS, seen.seconds_left)
+        while not reading.driver_nodes() and reading.is_enabled(self._wish.namespace, r.PCIDEVICES_ADDON):
+            if time.monotonic() > until:
+                break
+            time.sleep(PAUSE)
+            reading = replace(reading, gpus=self._lister(r.GPUS)())
+        return reading
+
+    def _await(self, written: str, reading: AddonSnapshot, seen: Watcher) -> None:
+        def over() -> bool:
+            addon = self._seen(seen)
+            # An update of values starts from the very state that it ends in: something has to have happened since.
+            if addon.revision == written:
+                return False
+            daemon_sets = seen.items(self._daemon_sets_path) if addon.name in SKIP_CHECK else {}
+            return addon.stuck or self._is_done(addon, daemon_sets, reading)
+
+        done = seen.until(over)
+        addon = self._seen(seen)
+        if addon.stuck:
+            raise AddonFailed(addon)
+        if not done:
+            raise self._too_late(addon, reading)
+        if addon.enabled and addon.name == r.PCIDEVICES_ADDON:
+            self._await_definitions(seen)
+
+    def _is_done(self, addon: Addon, daemon_sets: Mapping[str, Json], reading: AddonSnapshot) -> bool:
+        if not addon.settled:
+            return False
+        if not addon.enabled or addon.name not in SKIP_CHECK:
+            return True
+        if not addon.is_driver:
+            return _rolled_out(daemon_sets.get(f"{addon.namespace}/{addon.workload}"), at_least=1)
+        nodes = reading.driver_nodes()
+        return not nodes or _rolled_out(daemon_sets.get(f"{addon.namespace}/{addon.workload}"), at_least=len(nodes))
+
+    def _await_definitions(self, seen: Watcher) -> None:
+        """The controllers define the device resources when they start; before that all other modules would fail."""
+        while self._api.get_or_none(r.GPUS) is None:
+            if not seen.seconds_left:
+                raise AddonTimeout(
+                    f"The pods of addon {self._wish.name} are ready, but the device resources are not defined.",
+                    hint="See the logs of the pods harvester-pcidevices-controller in harvester-system.",
+                )
+            time.sleep(PAUSE)
+
+    def _too_late(self, addon: Addon, reading: AddonSnapshot) -> AddonTimeout:
+        if not addon.settled:
+            return AddonTimeout(
+                f"Addon {addon.name} is still {addon.status or 'without a status'} after {self._seconds:.0f} s.",
+                hint=f"See the Helm job helm-install-{addon.name} in {addon.namespace}, or give it a longer"
+                " wait_timeout.",
+            )
+        if not addon.is_driver:
+            return AddonTimeout(
+                f"Addon {addon.name} is deployed, but its pods are not ready after {self._seconds:.0f} s.",
+                hint=f"See the DaemonSet {addon.workload} in {addon.namespace}.",
+            )
+        troubles = self._driver_troubles(reading.driver_nodes())
+        return AddonTimeout(
+            f"Addon {addon.name} is deployed, but the driver is not ready after {self._seconds:.0f} s: "
+            + "; ".join(f"{node}: {trouble}" for node, trouble in sorted(troubles.items()))
+            + ".",
+            hint="The driver is fetched from driver_location and built on each node: check that the nodes reach it and"
+            " that it builds for their kernel, or give it a longer wait_timeout.",
+        )
+
+    def _driver_troubles(self, nodes: list[str]) -> dict[str, str]:
+        pods = self._api.get(r.SYSTEM_PODS, labelSelector=DRIVER_PODS).get("items") or []
+        troubles = dict.fromkeys(nodes, "no driver pod")
+        for pod in pods:
+            node = pod["spec"].get("nodeName", "")
+            if _is_ready(pod):
+                troubles.pop(node, None)
+            elif node in troubles:
+                troubles[node] = _pod_trouble(pod)
+        return troubles or {"all nodes": "the pods are being replaced"}
+
+
+def _rolled_out(daemon_set: Json | None, *, at_least: int) -> bool:
+    """All pods are ready, and of the newest kind."""
+    if daemon_set is None:
+        return False
+    status = daemon_set.get("status") or {}
+    if int(status.get("observedGeneration") or 0) < int(daemon_set["metadata"].get("generation") or 0):
+        return False
+    desired = int(status.get("desiredNumberScheduled") or 0)
+    ready = min(int(status.get("numberReady") or 0), int(status.get("updatedNumberScheduled") or 0))
+    return desired >= at_least and ready >= desired
+
+
+def _is_ready(pod: Json) -> bool:
+    conditions = (pod.get("status") or {}).get("conditions") or []
+    return any(one.get("type") == "Ready" and one.get("status") == "True" for one in conditions)
+
+
+def _pod_trouble(pod: Json) -> str:
+    for container in (pod.get("status") or {}).get("containerStatuses") or []:
+        waiting = (container.get("state") or {}).get("waiting")
+        if waiting:
+            return ": ".join(filter(None, (waiting.get("reason"), waiting.get("message"))))
+    return "the pod is not ready, so the driver is still being built or has failed to"
+
+
+def _in_use(addon: str, users: str, *, disables: bool = True) -> AddonInUse:
+    if not disables:
+        return AddonInUse(
+            f"Addon {addon} cannot be changed: its pods would be replaced, and install the driver anew under VMs that"
+            f" run with vGPUs: {users}.",
+            hint="Stop these VMs first, or set disrupt: true to change it under them.",
+        )
+    what = "vGPUs" if addon == r.DRIVER_ADDON else "passed-through devices or vGPUs"
+    return AddonInUse(
+        f"Addon {addon} cannot be disabled: these VMs have {what}: {users}.",
+        hint="Detach them first: vgpu.fleet.harvester_vgpu_vm with state absent takes vGPUs out of a VM.",
+    )
+
+
+def _translated(error: AdmissionDenied, addon: Addon) -> FleetError:
+    if CANNOT_DISABLE in error.message:
+        return _in_use(addon.name, error.message.rsplit(": ", 1)[-1].rstrip("."))
+    return error

@@ -1,0 +1,241 @@
+# Copyright: (c) 2026, The vgpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Harvester's addons as they are, and what has to be written to have them as wanted (harvester.md 11.1). Pure."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+from ansible_collections.vgpu.fleet.plugins.module_utils.errors import FleetError
+from ansible_collections.vgpu.fleet.plugins.module_utils.harvester import paths as r
+
+Json = dict[str, Any]
+
+DEPLOYED = "AddonDeploySuccessful"
+DISABLED = "AddonDisabled"
+# By what the spec says: what Harvester is doing about it.
+UNDER_WAY = {True: ("AddonEnabling", "AddonUpdating"), False: ("AddonDisabling",)}
+DEFAULTS_ANNOTATION = "harvesterhci.io/addon-defaults"
+DRIVER_LOCATION = "driverLocation"
+# What Harvester ships in the place of the server that has the driver.
+PLACEHOLDER = "HTTPENDPOINT"
+
+
+class InvalidValues(FleetError):
+    code = "invalid_values"
+
+
+class NoDriverLocation(FleetError):
+    code = "no_driver_location"
+
+
+class AddonFailed(FleetError):
+    code = "addon_failed"
+
+    def __init__(self, addon: Addon) -> None:
+        why = f": {addon.failure}" if addon.failure else ""
+        super().__init__(
+            f"The last operation on addon {addon.name} failed{why}.",
+            hint="Harvester leaves it as it is until it is disabled: run with state disabled, correct its values,"
+            f" then enable it again. The Helm job helm-install-{addon.name} in {addon.namespace} has the log.",
+        )
+
+
+@dataclass(frozen=True)
+class Addon:
+    name: str
+    namespace: str
+    chart: str
+    version: str
+    enabled: bool
+    status: str
+    values_text: str
+    defaults_text: str = ""
+    in_progress: bool = False
+    failed: bool = False
+    failure: str = ""
+    revision: str = ""
+    annotations: Mapping[str, str] = field(default_factory=dict, hash=False)
+
+    @classmethod
+    def of(cls, item: Json) -> Addon:
+        metadata, spec, status = item["metadata"], item.get("spec") or {}, item.get("status") or {}
+        conditions = {one.get("type"): one for one in status.get("conditions") or []}
+        failed = conditions.get("OperationFailed", {})
+        annotations = metadata.get("annotations") or {}
+        return cls(
+            name=metadata["name"],
+            namespace=metadata.get("namespace", ""),
+            chart=spec.get("chart", ""),
+            version=spec.get("version", ""),
+            enabled=bool(spec.get("enabled")),
+            status=status.get("status") or "",
+            values_text=spec.get("valuesContent") or "",
+            defaults_text=_decoded(annotations.get(DEFAULTS_ANNOTATION, "")),
+            in_progress=conditions.get("InProgress", {}).get("status") == "True",
+            failed=failed.get("status") == "True",
+            failure=(failed.get("message") or failed.get("reason") or "").strip().rstrip("."),
+            revision=str(metadata.get("resourceVersion", "")),
+            annotations=annotations,
+        )
+
+    @cached_property
+    def values(self) -> Json:
+        """What the chart gets: the defaults stand in only where there is no text at all."""
+        return parsed(self.values_text if self.values_text.strip() else self.defaults_text, self.name)
+
+    @property
+    def settled(self) -> bool:
+        """Whether the addon is what its spec says, and nobody works on it any more."""
+        return not self.in_progress and self.status in ((DEPLOYED,) if self.enabled else (DISABLED, ""))
+
+    @property
+    def stuck(self) -> bool:
+        """Whether Harvester has given up on what the spec says."""
+        return self.failed and not self.in_progress and self.status in UNDER_WAY[self.enabled]
+
+    @property
+    def is_driver(self) -> bool:
+        return self.name == r.DRIVER_ADDON
+
+    @property
+    def workload(self) -> str:
+        """The DaemonSet that the chart makes."""
+        return str(self.values.get("fullnameOverride") or self.chart)
+
+    def as_dict(self) -> Json:
+        return {
+            "name": self.name,
+            "namespace": self.namespace,
+            "chart": self.chart,
+            "version": self.version,
+            "enabled": self.enabled,
+            "status": self.status,
+            "values": self.values,
+        }
+
+
+@dataclass(frozen=True)
+class AddonPlan:
+    """The addon as it is, and as it will be."""
+
+    before: Addon
+    after: Addon
+
+    @property
+    def changed(self) -> bool:
+        return self.before != self.after
+
+    @property
+    def patch(self) -> Json:
+        """Refused by the API server if the addon has changed meanwhile: its values were merged from what was read."""
+        spec: Json = {}
+        if self.after.enabled != self.before.enabled:
+            spec["enabled"] = self.after.enabled
+        if self.after.values_text != self.before.values_text:
+            spec["valuesContent"] = self.after.values_text
+        return {"metadata": {"resourceVersion": self.before.revision}, "spec": spec}
+
+    @property
+    def diff(self) -> Json:
+        return {
+            "before": {"enabled": self.before.enabled, "values": self.before.values},
+            "after": {"enabled": self.after.enabled, "values": self.after.values},
+        }
+
+
+def plan(addon: Addon, *, enabled: bool, values: Mapping[str, Any]) -> AddonPlan:
+    """Values that are already so leave the text alone, comments and all; else it is written anew."""
+    after = replace(addon, enabled=enabled)
+    merged_values = merged(addon.values, values)
+    if merged_values != addon.values:
+        after = replace(after, values_text=dumped(merged_values))
+    if addon != after:
+        after = replace(after, status=DEPLOYED if enabled else addon.status if not addon.enabled else DISABLED)
+        after = replace(after, in_progress=False, failed=False, failure="")
+    if addon.stuck and enabled and addon.enabled:
+        raise AddonFailed(addon)
+    return AddonPlan(addon, after)
+
+
+def merged(present: Any, wanted: Any) -> Any:
+    """Mappings are merged key by key and keep what they have; anything else, lists too, is replaced."""
+    if not (isinstance(present, Mapping) and isinstance(wanted, Mapping)):
+        return wanted
+    result = dict(present)
+    for key, value in wanted.items():
+        result[key] = merged(present[key], value) if key in present else value
+    return result
+
+
+def wanted_values(name: str, values: Mapping[str, Any] | None, driver_location: str | None) -> Json:
+    """The values to merge, with the driver's location among them."""
+    wanted = dict(values or {})
+    if driver_location is None:
+        return wanted
+    if name != r.DRIVER_ADDON:
+        raise InvalidValues(
+            f"The addon {name} has no driver location.", hint=f"driver_location belongs to {r.DRIVER_ADDON}."
+        )
+    if wanted.get(DRIVER_LOCATION, driver_location) != driver_location:
+        raise InvalidValues(
+            f"driver_location and {DRIVER_LOCATION} in values name two different places.", hint="Give only one of them."
+        )
+    check_location(driver_location)
+    return {**wanted, DRIVER_LOCATION: driver_location}
+
+
+def check_location(location: str) -> None:
+    """With the placeholder the driver's pods crash for ever, and nothing in the API says why (harvester.md 11.3)."""
+    if not location:
+        raise NoDriverLocation(
+            "The driver has no location.", hint="Set driver_location to the URL of the vGPU host driver (.run)."
+        )
+    if PLACEHOLDER in location:
+        raise NoDriverLocation(
+            f"The driver's location {location} still has Harvester's placeholder {PLACEHOLDER} in it.",
+            hint="Set driver_location to the URL of the vGPU host driver on a server that the nodes can reach.",
+        )
+    scheme, separator, rest = location.partition("://")
+    if not separator or scheme not in ("http", "https") or not rest or location != "".join(location.split()):
+        raise NoDriverLocation(
+            f"The driver's location {location!r} is not a URL.",
+            hint="The nodes fetch the driver by HTTP: write it as http://server/NVIDIA-Linux-x86_64-vgpu-kvm.run.",
+        )
+
+
+def parsed(text: str, name: str) -> Json:
+    import yaml
+
+    try:
+        values = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise InvalidValues(
+            f"The values of addon {name} are not valid YAML, so nothing can be merged into them.",
+            hint="Correct valuesContent in Harvester first.",
+        ) from error
+    if values is None:
+        return {}
+    if not isinstance(values, dict):
+        raise InvalidValues(f"The values of addon {name} are not a mapping.", hint="Correct valuesContent first.")
+    return values
+
+
+def dumped(values: Mapping[str, Any]) -> str:
+    import yaml
+
+    # Escaped rather than literal: YAML takes some characters, such as U+0085, for line breaks when it reads them back.
+    return str(yaml.safe_dump(dict(values), sort_keys=False, width=4096))
+
+
+def _decoded(text: str) -> str:
+    try:
+        return base64.b64decode(text, validate=True).decode()
+    except ValueError:
+        return ""

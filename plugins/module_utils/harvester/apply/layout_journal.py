@@ -1,0 +1,403 @@
+# Copyright: (c) 2026, The vgpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The journal of a change that takes something away on a GPU and then builds on it, and how such a change is recovered.
+
+A run that is cut off between the two leaves a GPU without vGPUs, MIG instances or SR-IOV that it had, and nothing else
+remembers them. So the layout before and the one to come are written on the GPU first. Changes that only add, or only
+remove, need no journal: the same task once more converges, and nothing is lost.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from ansible_collections.vgpu.fleet.plugins.module_utils.errors import FleetError, join_names
+from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.mig import format_instances, read_wanted
+from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.model import MIG, TIME_SLICED, Gpu, Slot
+from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.apply import journal
+from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.apply.apply import apply_steps
+from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.apply.journal import (
+    CHANGING,
+    STOPPED,
+    UNDOING,
+    Entry,
+)
+from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.cluster import Cluster
+from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.decide.in_use import DeviceInUse
+from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.mig_conditions import configuration
+from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.read.snapshot import Snapshot, skips_mig
+from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.settled_plan import plan_when_settled
+from ansible_collections.vgpu.fleet.plugins.module_utils.kube.client import ApiClient, Json
+from ansible_collections.vgpu.fleet.plugins.module_utils.planning.steps import (
+    CORRECT,
+    CREATE_MIG_INSTANCES,
+    DISABLE,
+    DISABLE_SRIOV,
+    ENABLE,
+    ENABLE_SRIOV,
+    REMOVE_MIG_INSTANCES,
+    SET_MODE,
+    Step,
+    after_steps,
+    partitioning,
+)
+
+TAKING = (DISABLE, REMOVE_MIG_INSTANCES, DISABLE_SRIOV)
+BUILDING = (ENABLE, CREATE_MIG_INSTANCES, ENABLE_SRIOV)
+Instances = tuple[tuple[str, int], ...]
+
+
+@dataclass(frozen=True)
+class GpuLayout:
+    """What a GPU has, or is to have: its vGPUs by device, SR-IOV, its mode and its MIG instances."""
+
+    name: str
+    vgpus: tuple[tuple[str, str], ...] = ()
+    sriov: bool = True
+    mode: str = TIME_SLICED
+    instances: Instances = ()
+
+    @classmethod
+    def of(cls, snapshot: Snapshot, gpu: Gpu) -> GpuLayout:
+        return cls(gpu.name, _vgpus(gpu), gpu.sharing, gpu.mode, _instances(snapshot, gpu.name))
+
+    def after(self, snapshot: Snapshot, chain: Sequence[Step]) -> GpuLayout:
+        """The layout once the steps of this GPU are done."""
+        fleet = after_steps(snapshot.fleet, [step for step in chain if step.action in (DISABLE, ENABLE, CORRECT)])
+        gpu = next(gpu for gpu in fleet.gpus if gpu.name == self.name)
+        sriov, mode, instances = self.sriov, self.mode, self.instances
+        for step in chain:
+            if step.action in (ENABLE_SRIOV, DISABLE_SRIOV):
+                sriov = step.action == ENABLE_SRIOV
+            elif step.action == SET_MODE:
+                mode = step.after or mode
+            elif step.action == REMOVE_MIG_INSTANCES:
+                instances = ()
+            elif step.action == CREATE_MIG_INSTANCES:
+                mode, instances = MIG, tuple(sorted(step.instances))
+        return GpuLayout(self.name, _vgpus(gpu), sriov, mode, instances)
+
+    def as_dict(self) -> Json:
+        return {
+            "vgpus": [list(one) for one in self.vgpus],
+            "sriov": self.sriov,
+            "mode": self.mode,
+            "instances": [list(one) for one in self.instances],
+        }
+
+    @classmethod
+    def read(cls, name: str, found: Mapping[str, Any]) -> GpuLayout:
+        return cls(
+            name,
+            tuple((device, profile) for device, profile in found["vgpus"]),
+            bool(found["sriov"]),
+            found.get("mode") or TIME_SLICED,
+            tuple((size, int(count)) for size, count in found.get("instances") or ()),
+        )
+
+
+def _vgpus(gpu: Gpu) -> tuple[tuple[str, str], ...]:
+    return tuple(sorted((slot.name, slot.profile or slot.wanted or "") for slot in gpu.slots if slot.wanted))
+
+
+def _instances(snapshot: Snapshot, name: str) -> Instances:
+    found = configuration(snapshot, name)
+    if found is None or not found.enabled:
+        return ()
+    return tuple(sorted((size.name, count) for size, count in found.instances.items() if count))
+
+
+def needs_journal(chain: Sequence[Step]) -> bool:
+    """Whether steps take something away on a GPU and build afterwards."""
+    taken = False
+    for step in chain:
+        # Cutting a GPU that has instances removes them first.
+        taken = taken or step.action in TAKING or (step.action == CREATE_MIG_INSTANCES and bool(step.before))
+        if taken and step.action in BUILDING:
+            return True
+    return False
+
+
+def steps_toward(snapshot: Snapshot, gpu: Gpu, layout: GpuLayout) -> list[Step]:
+    """The steps from what a GPU has to a layout, whatever was done of it before."""
+    now = GpuLayout.of(snapshot, gpu)
+    marked = skips_mig(snapshot.gpus.items[gpu.name])
+    mode_is_wrong = layout.mode != gpu.mode
+    restart = gpu.sharing and (mode_is_wrong or not layout.sriov)
+    cut_anew = layout.sriov and layout.mode == MIG and (restart or now.instances != layout.instances)
+    wanted = dict(layout.vgpus)
+    filled = [slot for slot in gpu.ordered_slots if not slot.empty]
+    leaving = [slot for slot in filled if restart or cut_anew or not _is(slot, wanted.get(slot.name))]
+    used = [slot for slot in leaving if slot.holders]
+    if used:
+        raise DeviceInUse(used, f"bring GPU {gpu.name} to the layout in its journal")
+    staying = {slot.name for slot in filled} - {slot.name for slot in leaving}
+
+    def step(action: str, slot: str | None = None, before: str | None = None, after: str | None = None) -> Step:
+        return Step(action, gpu.node, gpu.name, slot, before=before, after=after)
+
+    steps = [step(DISABLE, slot.name, before=slot.profile or slot.wanted) for slot in leaving]
+    instances = dict(now.instances)
+    if restart:
+        if now.instances:
+            steps.append(_uncut(step, instances))
+        steps.append(step(DISABLE_SRIOV))
+    if mode_is_wrong and marked != (layout.mode == TIME_SLICED):
+        steps.append(step(SET_MODE, before=gpu.mode, after=layout.mode))
+    if layout.sriov and (restart or not gpu.sharing):
+        steps.append(step(ENABLE_SRIOV))
+    if cut_anew and layout.instances:
+        steps.append(partitioning(gpu, {read_wanted(name).size: count for name, count in layout.instances}))
+    elif cut_anew and now.instances and not restart:
+        steps.append(_uncut(step, instances))
+    return steps + [step(ENABLE, name, after=profile) for name, profile in layout.vgpus if name not in staying]
+
+
+def _uncut(step: Callable[..., Step], instances: Mapping[str, int]) -> Step:
+    sizes = {read_wanted(name).size: count for name, count in instances.items()}
+    return step(REMOVE_MIG_INSTANCES, before=format_instances(sizes), after=format_instances({}))
+
+
+def _is(slot: Slot, profile: str | None) -> bool:
+    return profile is not None and slot.wanted == profile and slot.profile in (None, profile)
+
+
+class LayoutJournal:
+    """The journal entries of one task. `entry` tells who it is and what it asks for."""
+
+    def __init__(self, api: ApiClient, request: Mapping[str, object], task: str) -> None:
+        self.keeper = journal.Keeper(api, secrets.token_hex(4))
+        self.entry = Entry(
+            self.keeper.run, journal.digest(request), journal.now(), journal.who(), phase=CHANGING, task=task
+        )
+        self._planned: dict[str, Entry] = {}
+        self._adopted: set[str] = set()
+
+    def plan(self, snapshot: Snapshot, chains: Iterable[Sequence[Step]]) -> None:
+        """Note what GPUs have and will have, for those that need a journal."""
+        gpus = {gpu.name: gpu for gpu in snapshot.fleet.gpus}
+        for chain in chains:
+            name = chain[0].gpu
+            if name not in self._planned and needs_journal(chain):
+                before = GpuLayout.of(snapshot, gpus[name])
+                self._planned[name] = replace(
+                    self.entry,
+                    gpus=(name,),
+                    before=before.as_dict(),
+                    after=before.after(snapshot, chain).as_dict(),
+                )
+
+    def adopt(self, name: str, entry: Entry, phase: str) -> None:
+        """Go on with the journal of a run that is dead."""
+        own = replace(entry, run=self.keeper.run, by=self.entry.by, phase=phase)
+        self._planned[name] = own
+        self._adopted.add(name)
+        self.keeper.take(journal.gpu_path(name), own, over=entry.run)
+
+    def begin(self, name: str) -> Json | None:
+        """Write the entry of a GPU before its first step. Returns the GPU, or None where nothing was written."""
+        path = journal.gpu_path(name)
+        if name not in self._planned or path in self.keeper.held:
+            return None
+        return self.keeper.take(path, self._planned[name])
+
+    def going_on(self) -> None:
+        """Stop if somebody else has taken over."""
+        self.keeper.stop_if_lost()
+
+    def end(self, name: str) -> None:
+        """Remove the entry of a GPU after its last step."""
+        if journal.gpu_path(name) in self.keeper.held:
+            self.keeper.drop(journal.gpu_path(name))
+
+    def release(self) -> None:
+        """Remove what is left of the journals of other runs, and start afresh."""
+        for path in list(self.keeper.held):
+            self.keeper.drop(path)
+        self._planned.clear()
+        self._adopted.clear()
+
+    def failed(self, name: str, *, touched: bool) -> None:
+        """Leave the entry for the next run, and say that nobody is at work any more."""
+        path = journal.gpu_path(name)
+        if path not in self.keeper.held:
+            return
+        if not touched and name not in self._adopted:
+            self.keeper.drop(path)
+            return
+        try:
+            self.keeper.take(path, replace(self.keeper.held[path], phase=STOPPED))
+        except FleetError:
+            # Then the next run waits until it sees that this one is dead.
+            return
+
+
+@dataclass
+class Recovery:
+    """Runs that were cut off on the GPUs of a task: its own are finished, others only undone if the task says so."""
+
+    journal: LayoutJournal
+    cluster: Cluster
+    gpus: frozenset[str]
+    take_over: bool = False
+    finished: list[str] = field(default_factory=list)
+    undone: list[str] = field(default_factory=list)
+
+    @property
+    def _found(self) -> dict[str, dict[str, Entry]]:
+        """By run, the journals of GPUs and VMs as far as they concern the task."""
+        snapshot = self.cluster.snapshot
+        every = journal.by_run(journal.entries(snapshot.gpus.items.values(), snapshot.vms.items.values()))
+        here = {journal.gpu_path(name) for name in self.gpus}
+        return {run: some for run, some in every.items() if self._is_own(some) or not here.isdisjoint(some)}
+
+    def _is_own(self, some: Mapping[str, Entry]) -> bool:
+        return next(iter(some.values())).request == self.journal.entry.request
+
+    @property
+    def own(self) -> dict[str, dict[str, Entry]]:
+        return {run: some for run, some in self._found.items() if self._is_own(some)}
+
+    @property
+    def others(self) -> dict[str, dict[str, Entry]]:
+        return {run: some for run, some in self._found.items() if not self._is_own(some)}
+
+    @property
+    def to_undo(self) -> dict[str, dict[str, Entry]]:
+        return self.others if self.take_over else {}
+
+    @property
+    def pending(self) -> bool:
+        return bool(self.own or self.to_undo)
+
+    def refuse_others(self, has_steps: Callable[[Cluster], bool]) -> None:
+        """Refuse to plan with GPUs that another run has in hand, unless there is nothing to do."""
+        if self.take_over or not self.others:
+            return
+        try:
+            refused = has_steps(self.cluster)
+        except FleetError:
+            # The answer may be another one when that run has ended.
+            refused = True
+        if refused:
+            raise journal.Held(
+                f"The GPUs belong to {'; '.join(map(journal.described, self.others.values()))}.",
+                hint="Nothing was changed. Wait for that run, or run its task again to finish it. If it is dead,"
+                " take_over: true undoes it first.",
+            )
+
+    def layouts(self) -> list[GpuLayout]:
+        """What the GPUs of the runs are to have."""
+        return [
+            GpuLayout.read(path.rsplit("/", 1)[-1], layout)
+            for side, runs in (("before", self.to_undo), ("after", self.own))
+            for some in runs.values()
+            for path, entry in some.items()
+            if (layout := getattr(entry, side)) is not None
+        ]
+
+    def lines(self) -> list[str]:
+        undo = [f"Undo {journal.described(some)}." for some in self.to_undo.values()]
+        return undo + [f"Finish {journal.described(some)}." for some in self.own.values()]
+
+    def check(self) -> None:
+        """Refuse what cannot be recovered here."""
+        for some in self.to_undo.values():
+            if any(entry.phase == journal.UNREADABLE for entry in some.values()):
+                raise journal.Held(
+                    f"{join_names(map(journal.said, some))} has a journal that cannot be read, so it cannot be undone.",
+                    hint=f"Look at the annotation {journal.JOURNAL}, put right what it tells, and remove it.",
+                )
+            if any(entry.vms or path.startswith(journal.VM_PATHS) for path, entry in some.items()):
+                raise journal.Held(
+                    f"The objects belong to {journal.described(some)}, which stops VMs.",
+                    hint="Finish or undo that run with vgpu.fleet.harvester_reprofile.",
+                )
+
+    def wait(self, seconds: float) -> None:
+        """Wait until the runs have ended by themselves or are dead."""
+        for runs, most, said in (
+            (self.own, seconds, "The same is being done by"),
+            (self.to_undo, journal.DEAD_SECONDS, "It is not taken over, since it is at work:"),
+        ):
+            for run, some in runs.items():
+                if all(entry.phase == STOPPED for entry in some.values()):
+                    continue
+                if journal.wait_for_end(self.cluster.api, run, most) == "alive":
+                    raise journal.Held(f"{said} {journal.described(some)}.", hint="Wait for it to end.")
+
+    def adopt(self) -> list[GpuLayout]:
+        """Take the journals of the runs, which are dead. Of two that want them, one gets them."""
+        layouts = self.layouts()
+        for phase, runs, done in ((UNDOING, self.to_undo, self.undone), (CHANGING, self.own, self.finished)):
+            for run, some in runs.items():
+                done.append(run)
+                for path, entry in some.items():
+                    self.journal.adopt(path.rsplit("/", 1)[-1], entry, phase)
+        return layouts
+
+
+def steps_of(cluster: Cluster, layouts: Iterable[GpuLayout]) -> list[Step]:
+    gpus = {gpu.name: gpu for gpu in cluster.fleet_for_planning.gpus}
+    return [
+        step
+        for layout in layouts
+        if layout.name in gpus
+        for step in steps_toward(cluster.snapshot, gpus[layout.name], layout)
+    ]
+
+
+def recovered(
+    cluster: Cluster,
+    layout_journal: LayoutJournal,
+    gpus: Callable[[Cluster], Collection[str]],
+    *,
+    take_over: bool,
+    check_mode: bool,
+    seconds: float,
+) -> Recovery:
+    """Finish or undo the runs that were cut off on the GPUs of a task. In check mode only find them."""
+    try:
+        chosen = frozenset(gpus(cluster))
+    except FleetError:
+        # It names a GPU that does not exist, which the plan will tell.
+        chosen = frozenset()
+    recovery = Recovery(layout_journal, cluster, chosen, take_over)
+    if not recovery.pending:
+        return recovery
+    recovery.check()
+    if check_mode:
+        recovery.undone, recovery.finished = list(recovery.to_undo), list(recovery.own)
+        return recovery
+    recovery.wait(seconds)
+    recovery.cluster = cluster.read_again()
+    if recovery.pending:
+        layouts = recovery.adopt()
+        names = frozenset(layout.name for layout in layouts)
+        planned = plan_when_settled(
+            recovery.cluster.read_again(),
+            lambda now: steps_of(now, layouts),
+            concerned=lambda _now: names,
+            touched=lambda _steps: names,
+            check_mode=False,
+            seconds=seconds,
+        )
+        apply_steps(
+            planned.cluster,
+            planned.plan,
+            [],
+            planned.cluster.snapshot.fleet,
+            check_mode=False,
+            wait=True,
+            seconds=planned.seconds,
+            in_journal=True,
+            journal=layout_journal,
+        )
+        layout_journal.release()
+        recovery.cluster = cluster.read_again()
+    return recovery

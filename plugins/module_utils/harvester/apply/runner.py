@@ -1,0 +1,612 @@
+# Copyright: (c) 2026, The vgpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Steps carried out: in order on one GPU, GPUs side by side, and one wait for all of them at the end."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import groupby
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from ansible_collections.vgpu.fleet.plugins.module_utils.errors import FleetError
+from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.mig import read_wanted
+from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.model import TIME_SLICED
+from ansible_collections.vgpu.fleet.plugins.module_utils.harvester import paths as r
+from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.apply.certain_causes import CertainCauses
+from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.apply.diagnosis import Diagnosis
+from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.apply.foreign_writes import ForeignWrites, decision
+from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.conditions import (
+    Condition,
+    NodeAllocatable,
+    ObjectLookup,
+    SriovDisabled,
+    SriovEnabled,
+    VgpuConfigured,
+    VgpuRemoved,
+    VgpuTypeAvailable,
+)
+from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.mig_conditions import (
+    MigConfigAvailable,
+    MigDisabled,
+    MigInstancesReady,
+    MigInstancesRemoved,
+    configuration,
+)
+from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.read.mig_configuration import (
+    DISABLING,
+    OUT_OF_SYNC,
+    enabling,
+)
+from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.read.snapshot import OBSERVABLE, Snapshot, parent_of
+from ansible_collections.vgpu.fleet.plugins.module_utils.kube.client import AdmissionDenied, ApiClient, Conflict, Json
+from ansible_collections.vgpu.fleet.plugins.module_utils.kube.objects import ObjectList
+from ansible_collections.vgpu.fleet.plugins.module_utils.kube.watcher import Watcher
+from ansible_collections.vgpu.fleet.plugins.module_utils.planning.steps import (
+    CORRECT,
+    CREATE_MIG_INSTANCES,
+    DISABLE,
+    DISABLE_SRIOV,
+    ENABLE,
+    ENABLE_SRIOV,
+    REMOVE_MIG_INSTANCES,
+    SET_MODE,
+    Step,
+)
+
+if TYPE_CHECKING:
+    from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.apply.layout_journal import LayoutJournal
+
+# More GPUs than this are never under way at once: each is a thread that mostly waits.
+SIDE_BY_SIDE = 256
+ABOUT_GPUS = (SriovEnabled, SriovDisabled, MigConfigAvailable, MigInstancesRemoved, MigDisabled, MigInstancesReady)
+# The part of the time that a node has to correct a count that looks stuck.
+PATIENCE = 0.1
+NAMED = 5
+# A controller's status write between a read and a write of ours is common, many of them in a row are not.
+CONFLICTS = 10
+CONFLICT_PAUSE = 0.05
+
+G = TypeVar("G", bound=Condition)
+
+
+class TimedOut(FleetError):
+    """Not everything that was asked for came about in time."""
+
+    code = "timeout"
+
+    def __init__(self, seconds: float, waiting: Sequence[tuple[Condition, str]], causes: Sequence[str]) -> None:
+        said = "; ".join(f"{_what(goal)}: {lack}" for goal, lack in waiting[:NAMED])
+        more = f"; and {len(waiting) - NAMED} more" if len(waiting) > NAMED else ""
+        hint = f"Likely causes: {'; '.join(causes)}." if causes else "Nothing was found that would explain it."
+        super().__init__(f"Not done after {seconds:g} s. {said}{more}.", hint=hint)
+        self.causes = list(causes)
+        self.waiting = [{"device": goal.device, "node": goal.node, "missing": lack} for goal, lack in waiting]
+
+    def as_dict(self) -> dict[str, Any]:
+        return {**super().as_dict(), "waiting": self.waiting, "causes": self.causes}
+
+
+class MigOutOfSync(FleetError):
+    """Not all MIG instances could be made."""
+
+    code = "mig_out_of_sync"
+    changed = True
+
+
+class Refused(FleetError):
+    """The cluster said no after all."""
+
+    code = "refused"
+
+
+@dataclass
+class RunResult:
+    """What came of it. `done` are the steps whose requests were accepted, with the slots they fell on."""
+
+    snapshot: Snapshot
+    done: list[Step] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+
+    def steps(self, planned: Sequence[Step]) -> list[Step]:
+        """The steps in the order of the plan, which several GPUs at once do not keep."""
+        place = {gpu: number for number, gpu in enumerate(dict.fromkeys(step.gpu for step in planned))}
+        return sorted(self.done, key=lambda step: place[step.gpu])
+
+
+def patch_for(step: Step, seen: ObjectLookup) -> tuple[str, str, Json]:
+    """The resource, the object and the merge patch of a step."""
+    if step.action in (ENABLE_SRIOV, DISABLE_SRIOV):
+        return r.GPUS, step.gpu, {"spec": {"enabled": step.action == ENABLE_SRIOV}}
+    if step.action == SET_MODE:
+        skip = "true" if step.after == TIME_SLICED else None
+        return r.GPUS, step.gpu, {"metadata": {"annotations": {r.SKIP_MIG_ANNOTATION: skip}}}
+    if step.action == CREATE_MIG_INSTANCES:
+        wanted = {read_wanted(name).size: count for name, count in step.instances}
+        return r.MIG_CONFIGURATIONS, step.gpu, enabling(seen.get(r.MIG_CONFIGURATIONS, step.gpu) or {}, wanted)
+    if step.action == REMOVE_MIG_INSTANCES:
+        return r.MIG_CONFIGURATIONS, step.gpu, DISABLING
+    if step.action == CORRECT:
+        return r.VGPUS, step.slot or "", {"spec": {"vGPUTypeName": step.after}}
+    if step.action == ENABLE:
+        # Both in one request: the type is checked against what the device offers when it becomes enabled.
+        return r.VGPUS, step.slot or "", _marked(step, seen, {"enabled": True, "vGPUTypeName": step.after})
+    # A type that stays behind would come back by surprise (harvester.md 6.6).
+    return r.VGPUS, step.slot or "", _marked(step, seen, {"enabled": False, "vGPUTypeName": ""})
+
+
+def _marked(step: Step, seen: ObjectLookup, spec: Json) -> Json:
+    """The patch with the mark of the owner for whom a vGPU is enabled. A mark of former times goes."""
+    found = seen.get(r.VGPUS, step.slot or "") or {}
+    marked = r.OWNER_ANNOTATION in ((found.get("metadata") or {}).get("annotations") or {})
+    if not (step.owner or marked):
+        return {"spec": spec}
+    return {"metadata": {"annotations": {r.OWNER_ANNOTATION: step.owner}}, "spec": spec}
+
+
+def merged(item: Json, patch: Json) -> Json:
+    """An object after a merge patch."""
+    result = dict(item)
+    for key, value in patch.items():
+        if value is None:
+            result.pop(key, None)
+        elif isinstance(value, dict):
+            result[key] = merged(item.get(key) or {}, value)
+        else:
+            result[key] = value
+    return result
+
+
+def _at_revision(body: Json, current: Json) -> Json:
+    """The patch, for this very version of the object: the server refuses it if anybody has written since."""
+    revision = current["metadata"].get("resourceVersion")
+    return {**body, "metadata": {**body.get("metadata", {}), "resourceVersion": revision}} if revision else body
+
+
+def steps_by_gpu(steps: Iterable[Step]) -> list[list[Step]]:
+    ordered = list(steps)
+    return [list(group) for _gpu, group in groupby(ordered, key=lambda step: step.gpu)]
+
+
+def dry_run(api: ApiClient, snapshot: Snapshot, steps: Sequence[Step]) -> None:
+    """Ask the cluster whether it would accept the steps that do not depend on each other (harvester.md 10.9)."""
+    possible = [step for chain in steps_by_gpu(steps) for step in _independent(snapshot, chain)]
+
+    def attempt(step: Step) -> Any:
+        path, name, body = patch_for(step, snapshot)
+        try:
+            return api.patch(f"{path}/{name}", body, dry_run=True)
+        except AdmissionDenied as error:
+            raise _refusal(step, error) from error
+
+    if possible:
+        api.together([partial(attempt, step) for step in possible])
+
+
+def _independent(snapshot: Snapshot, chain: list[Step]) -> Iterable[Step]:
+    changed = False
+    for step in chain:
+        vgpu = snapshot.vgpus.items.get(step.slot or "")
+        if step.action == CREATE_MIG_INSTANCES:
+            found = configuration(snapshot, step.gpu)
+            if found is not None and not changed:
+                # What is enabled is disabled first, and that alone can be asked for now.
+                yield replace(step, action=REMOVE_MIG_INSTANCES) if found.enabled else step
+            changed = True
+        elif step.action == ENABLE:
+            offered = ((vgpu or {}).get("status") or {}).get("availableTypes") or {}
+            if not changed and vgpu is not None and step.after in offered and not vgpu["spec"].get("enabled"):
+                yield step
+        elif step.action == REMOVE_MIG_INSTANCES:
+            # Refused as long as vGPUs are enabled, which steps before it disable.
+            if not changed:
+                yield step
+            changed = True
+        else:
+            yield step
+            changed = True
+
+
+class StepRunner:
+    """One run of steps on a cluster."""
+
+    def __init__(
+        self,
+        api: ApiClient,
+        snapshot: Snapshot,
+        *,
+        wait: bool,
+        seconds: float,
+        journal: LayoutJournal | None = None,
+    ) -> None:
+        self._api = api
+        self._snapshot = snapshot
+        self.waits = wait
+        self._seconds = seconds
+        self._journal = journal
+        self._foreign = ForeignWrites()
+        # Steps that somebody else, who wants the same, has taken meanwhile.
+        self._found_done: list[Step] = []
+        # GPUs of which something was asked.
+        self._asked: set[str] = set()
+        self.outcome = RunResult(snapshot)
+        self._steps: Sequence[Step] = ()
+        self._goals: Sequence[Condition] = ()
+
+    def run(self, steps: Sequence[Step], goals: Sequence[Condition]) -> RunResult:
+        """Carry out the steps, then wait for the goals, unless the task does not want to wait."""
+        listings = self._listings(steps, goals)
+        self._steps, self._goals = steps, goals
+        awaited = [goal.device for goal in goals if isinstance(goal, (VgpuConfigured, VgpuRemoved))]
+        self._foreign = ForeignWrites.of(self._snapshot, steps, awaited)
+        with Watcher(self._api, listings, seconds=self._seconds, related=parent_of) as seen:
+            seen.inspect = self._foreign.inspect
+            seen.describe = partial(self._describe, seen)
+            seen.find_cause = CertainCauses(
+                self._api, partial(self._waiting_nodes, seen), partial(seen.get, r.NODES)
+            ).find
+            try:
+                if self.waits or any(map(self._waits_in_between, steps_by_gpu(steps))):
+                    seen.open()
+                self._run_steps(steps_by_gpu(steps), seen)
+                if self.waits:
+                    self._reach([*self._conditions_of_steps(), *goals], seen)
+            except FleetError as error:
+                error.changed = bool(self.outcome.done)
+                raise
+            changes: dict[str, Any] = {OBSERVABLE[path]: seen.listing(path) for path in listings}
+            boards = {gpu.name: gpu.boards for gpu in self._snapshot.fleet.gpus}
+            self.outcome.snapshot = replace(self._snapshot, **changes, boards=boards)
+        return self.outcome
+
+    def _missing(self, seen: Watcher) -> list[tuple[Condition, str]]:
+        goals = [*self._conditions_of_steps(), *self._goals]
+        return [(goal, text) for goal in goals if (text := goal.missing(seen))]
+
+    def _waiting_nodes(self, seen: Watcher) -> set[str]:
+        done = set(self.outcome.done)
+        return {goal.node for goal, _text in self._missing(seen)} | {
+            step.node for step in self._steps if step not in done
+        }
+
+    def _describe(self, seen: Watcher) -> str:
+        """The state of the run in one line: how much is done, and what is missing on which node."""
+        missing = self._missing(seen)
+        by_node = Counter(goal.node for goal, _text in missing)
+        parts = []
+        if len(self.outcome.done) < len(self._steps):
+            parts.append(f"{len(self.outcome.done)} of {len(self._steps)} changes requested")
+        parts += [f"node {node}: {count} not ready yet" for node, count in sorted(by_node.items())[:NAMED]]
+        if len(by_node) > NAMED:
+            parts.append(f"{len(by_node) - NAMED} more nodes")
+        if missing:
+            goal, text = missing[0]
+            parts.append(f"{goal.device}: {text}" if goal.device else text)
+        return "; ".join(parts)
+
+    def _waits_in_between(self, chain: Sequence[Step]) -> bool:
+        """Whether a step of a GPU has to wait for what comes of another, also in a task that does not wait."""
+        actions = {step.action for step in chain}
+        if actions == {ENABLE}:
+            wanted = [VgpuTypeAvailable(step.slot or "", step.node, step.after or "", self.era) for step in chain]
+            return any(one.missing(self._snapshot) for one in wanted)
+        return len(chain) > 1 and actions != {DISABLE}
+
+    def _listings(self, steps: Sequence[Step], goals: Sequence[Condition]) -> Mapping[str, ObjectList]:
+        snapshot = self._snapshot
+        listings = {r.VGPUS: snapshot.vgpus, r.NODES: snapshot.nodes}
+        if snapshot.era.vendor_vfio:
+            listings[r.CLAIMS] = snapshot.claims
+        of_gpus = any(step.action not in (ENABLE, DISABLE, CORRECT) for step in steps)
+        of_gpus = of_gpus or any(isinstance(goal, ABOUT_GPUS) for goal in goals)
+        if steps or of_gpus:
+            # Also where only vGPUs are changed: somebody may switch their GPU off meanwhile.
+            listings[r.GPUS] = snapshot.gpus
+        if of_gpus and snapshot.era.has_mig:
+            listings[r.MIG_CONFIGURATIONS] = snapshot.mig
+        return listings
+
+    def _run_steps(self, by_gpu: list[list[Step]], seen: Watcher) -> None:
+        if not by_gpu:
+            return
+        with ThreadPoolExecutor(max_workers=min(SIDE_BY_SIDE, len(by_gpu))) as pool:
+            futures = [pool.submit(self._one_gpu, chain, seen) for chain in by_gpu]
+        errors = [error for future in futures if (error := future.exception()) is not None]
+        unknown = [error for error in errors if not isinstance(error, FleetError)]
+        for error in (*unknown, *errors):
+            raise error
+
+    def _one_gpu(self, chain: list[Step], seen: Watcher) -> None:
+        turns = _GpuStepRunner(self, seen, chain)
+        name, journal = chain[0].gpu, self._journal
+        try:
+            if journal:
+                written = journal.begin(name)
+                if written is not None:
+                    seen.put(r.GPUS, written)
+            for step in chain:
+                if journal:
+                    journal.going_on()
+                turns.take(step)
+            if journal:
+                journal.end(name)
+        except FleetError as error:
+            if journal:
+                journal.failed(name, touched=name in self._asked)
+            # The others stop where they are: what is left is for the next run.
+            seen.abort(error)
+            raise
+
+    @property
+    def patience(self) -> float:
+        return self._seconds * PATIENCE
+
+    def send(self, step: Step, seen: Watcher) -> None:
+        self.ask(step, seen)
+        self.outcome.done.append(step)
+
+    def found_done(self, step: Step, seen: Watcher) -> bool:
+        """Whether a vGPU is enabled already as a step would enable it. It is waited for like one of the task's own."""
+        spec = (seen.get(r.VGPUS, step.slot or "") or {}).get("spec") or {}
+        done = bool(spec.get("enabled")) and spec.get("vGPUTypeName") == step.after
+        if done:
+            self._found_done.append(step)
+        return done
+
+    def ask(self, step: Step, seen: Watcher) -> None:
+        """Send what a step says, where it is only a part of one."""
+        for attempt in range(CONFLICTS):
+            seen.raise_if_aborted()
+            path, name, body = patch_for(step, seen)
+            current = seen.get(path, name)
+            if current is not None:
+                body = _at_revision(body, current)
+                self._foreign.sending(path, current, merged(current, body))
+                changed = self._foreign.inspect(path, name, current)
+                if changed:
+                    raise changed
+            first = step.gpu not in self._asked
+            # Before it is sent: of a request whose answer gets lost nobody knows whether it was carried out.
+            self._asked.add(step.gpu)
+            try:
+                answer = self._api.patch(f"{path}/{name}", body)
+            except AdmissionDenied as error:
+                if first:
+                    self._asked.discard(step.gpu)
+                raise _refusal(step, error) from error
+            except Conflict as error:
+                time.sleep(CONFLICT_PAUSE * attempt)
+                found = self._read_again(path, name, seen)
+                # An answer of the server that got lost: the write was done before it was sent again.
+                if found is None or decision(path, found) != decision(path, merged(current or {}, body)):
+                    last = error
+                    continue
+                answer = found
+            self._foreign.sent(path, answer)
+            seen.put(path, answer)
+            return
+        raise Conflict(
+            f"{step.slot or step.gpu} changes faster than it can be written.", status=last.status, hint="Run it again."
+        ) from last
+
+    def _read_again(self, path: str, name: str, seen: Watcher) -> Json | None:
+        """An object as it is now. A list, since the roles of the documentation do not allow to get a single one."""
+        found = ObjectList.of(self._api.get(path, fieldSelector=f"metadata.name={name}")).items.get(name)
+        if found is not None:
+            seen.put(path, found)
+        return found
+
+    def _conditions_of_steps(self) -> list[Condition]:
+        """What the last step on each vGPU was meant to bring about."""
+        last = {step.slot: step for step in (*self.outcome.done, *self._found_done) if step.slot}
+        return [
+            VgpuConfigured(slot, step.node, step.after, self.era)
+            if step.after
+            else VgpuRemoved(slot, step.node, self.era)
+            for slot, step in last.items()
+            if slot
+        ]
+
+    def _reach(self, goals: Sequence[Condition], seen: Watcher) -> None:
+        counts = [goal for goal in goals if isinstance(goal, NodeAllocatable)]
+        unmet = self._await([goal for goal in goals if not isinstance(goal, NodeAllocatable)], seen)
+        if unmet:
+            raise self.timed_out(unmet, seen)
+        short = self._await_counts(counts, seen)
+        stuck = [goal for goal in short if goal.device_plugin_stale(seen)]
+        if len(stuck) < len(short):
+            raise self.timed_out([goal for goal in short if goal not in stuck], seen)
+        for goal in stuck:
+            self.outcome.warnings.append(
+                f"Node {goal.node}: {goal.missing(seen)} for {goal.resource}, though all are configured."
+                " Its device plugin has lost count of a vGPU that was enabled again;"
+                f" restart the {r.PCIDEVICES_DAEMONSET} pod on that node."
+            )
+
+    def _await_counts(self, goals: Sequence[NodeAllocatable], seen: Watcher) -> list[NodeAllocatable]:
+        """Wait for the nodes to count everything; where a count looks stuck, not for all of the time."""
+        while True:
+            short = self._await(goals, seen, seconds=self.patience)
+            if not seen.seconds_left or all(goal.device_plugin_stale(seen) for goal in short):
+                return short
+
+    def _await(self, goals: Sequence[G], seen: Watcher, *, seconds: float | None = None) -> list[G]:
+        def reached(goal: Condition) -> bool:
+            return not goal.missing(seen)
+
+        late = seen.wait_for_all(
+            {number: partial(reached, goal) for number, goal in enumerate(goals)},
+            {number: goal.about for number, goal in enumerate(goals)},
+            seconds=seconds,
+        )
+        return [goal for number, goal in enumerate(goals) if number in late]
+
+    def timed_out(self, goals: Sequence[Condition], seen: Watcher) -> FleetError:
+        if seen.unanswered:
+            return seen.unanswered
+        waiting = [(goal, goal.missing(seen)) for goal in goals]
+        gpus = {self._gpu_of(goal) for goal in goals} - {""}
+        causes = Diagnosis(self._api).causes((goal.node for goal in goals), gpus)
+        return TimedOut(self._seconds, waiting, causes)
+
+    def _gpu_of(self, goal: Condition) -> str:
+        if isinstance(goal, ABOUT_GPUS):
+            return goal.device
+        vgpu = self._snapshot.vgpus.items.get(goal.device)
+        return parent_of(vgpu) if vgpu else ""
+
+    @property
+    def era(self) -> Any:
+        return self._snapshot.era
+
+    def unused_slots(self, gpu: str, seen: Watcher, taken: Collection[str]) -> list[str]:
+        """The vGPU devices of a GPU, in the order of their addresses, that no step has taken yet."""
+        names = ((seen.get(r.GPUS, gpu) or {}).get("status") or {}).get("vGPUDevices") or []
+        return [name for name in sorted(names) if name not in taken]
+
+
+class _GpuStepRunner:
+    """The steps of one GPU, each waiting for what it needs of those before it."""
+
+    def __init__(self, execution: StepRunner, seen: Watcher, chain: list[Step]) -> None:
+        self._execution = execution
+        self._seen = seen
+        self._taken = {step.slot for step in chain if step.slot}
+        self._cleared: list[VgpuRemoved] = []
+        # What has come of the steps on the GPU itself.
+        self._state: list[Condition] = []
+        self._last = chain[-1]
+        self._cut = any(step.action == CREATE_MIG_INSTANCES for step in chain)
+
+    def take(self, step: Step) -> None:
+        era = self._execution.era
+        self._need(self._state)
+        if step.action == ENABLE_SRIOV:
+            self._execution.send(step, self._seen)
+            self._state = [SriovEnabled(step.gpu, step.node)]
+        elif step.action == CREATE_MIG_INSTANCES:
+            self._need(self._cleared)
+            self._state = [*self._state, *self._partition(step)]
+        elif step.action == REMOVE_MIG_INSTANCES:
+            self._need(self._cleared)
+            self._execution.send(step, self._seen)
+            self._state = [MigDisabled(step.gpu, step.node)]
+        elif step.action in (SET_MODE, CORRECT):
+            self._execution.send(step, self._seen)
+        elif step.action == DISABLE and step.slot:
+            self._settle(step)
+            self._execution.send(step, self._seen)
+            self._cleared.append(VgpuRemoved(step.slot, step.node, era))
+        elif step.action == ENABLE:
+            chosen = step if step.slot else self._placed(step)
+            if self._execution.found_done(chosen, self._seen):
+                return
+            self._need([VgpuTypeAvailable(chosen.slot or "", chosen.node, chosen.after or "", era)])
+            self._execution.send(chosen, self._seen)
+        elif step.action == DISABLE_SRIOV:
+            # Claims that outlive their functions can hardly be removed, and their node goes on offering them (4.1).
+            self._need(self._cleared)
+            functions = frozenset(self._execution.unused_slots(step.gpu, self._seen, ()))
+            self._execution.send(step, self._seen)
+            self._state = [SriovDisabled(step.gpu, step.node, functions)]
+
+    def _partition(self, step: Step) -> Sequence[Condition]:
+        """Cut a GPU anew: remove the instances it has, ask for others, and see what comes of it."""
+        gpu, node, seen, execution = step.gpu, step.node, self._seen, self._execution
+        self._need([MigConfigAvailable(gpu, node)])
+        found = configuration(seen, gpu)
+        if found and found.enabled:
+            execution.ask(replace(step, action=REMOVE_MIG_INSTANCES), seen)
+        self._need([MigInstancesRemoved(gpu, node)])
+        execution.send(step, seen)
+        serving = MigInstancesReady(gpu, node, {read_wanted(name).size: count for name, count in step.instances})
+        if step is self._last and not execution.waits:
+            return []
+
+        def settled() -> bool:
+            now = configuration(seen, gpu)
+            return now is None or now.settled
+
+        if not seen.until(settled, about=[gpu]):
+            raise execution.timed_out([serving], seen)
+        made = configuration(seen, gpu)
+        if made and made.status == OUT_OF_SYNC:
+            raise self._rolled_back(step, made.message)
+        return [serving]
+
+    def _rolled_back(self, step: Step, said: str) -> MigOutOfSync:
+        """Harvester keeps what it made before a failure, and nobody could use it (harvester.md 8.1)."""
+        gone = MigDisabled(step.gpu, step.node)
+        self._execution.ask(replace(step, action=REMOVE_MIG_INSTANCES), self._seen)
+        late = self._seen.wait_for_all(
+            {"": lambda: not gone.missing(self._seen)}, {"": [step.gpu]}, seconds=self._execution.patience
+        )
+        after = f"Undoing it is not done yet: {gone.missing(self._seen)}." if late else "It has no instances now."
+        return MigOutOfSync(
+            f"GPU {step.gpu} could not be cut into {step.after}: {said or 'its MIG configuration is out of sync'}.",
+            hint=f"{after} The log of the pcidevices controller on node {step.node} has what the driver said.",
+        )
+
+    def _settle(self, step: Step) -> None:
+        """Up to 1.7 a disable that comes while the type's name is missing never reaches the node (harvester.md 6.3)."""
+        name = step.slot or ""
+        if self._execution.era.vendor_vfio:
+            return
+
+        def settled() -> bool:
+            status = (self._seen.get(r.VGPUS, name) or {}).get("status") or {}
+            return bool(status.get("configureVGPUTypeName")) or not status.get("vGPUStatus")
+
+        self._seen.until(settled, about=[name])
+
+    def _placed(self, step: Step) -> Step:
+        if self._cut:
+            # Its devices come to offer the types of new instances one by one.
+            self._seen.until(lambda: self._offering(step) is not None, about=[step.gpu])
+        name = self._offering(step)
+        if name is not None:
+            self._taken.add(name)
+            return replace(step, slot=name)
+        raise Refused(
+            f"GPU {step.gpu} offers no {step.after} although SR-IOV is on now.",
+            hint="Its board may be another than its PCI id suggests; run the task again to plan with what it offers.",
+        )
+
+    def _offering(self, step: Step) -> str | None:
+        """The first device that could become what a step asks for."""
+        for name in self._execution.unused_slots(step.gpu, self._seen, self._taken):
+            status = (self._seen.get(r.VGPUS, name) or {}).get("status") or {}
+            if step.after in (status.get("availableTypes") or {}):
+                return name
+        return None
+
+    def _need(self, goals: Sequence[Condition]) -> None:
+        about = frozenset().union(*(goal.about for goal in goals))
+        if goals and not self._seen.until(lambda: not any(goal.missing(self._seen) for goal in goals), about=about):
+            raise self._execution.timed_out([goal for goal in goals if goal.missing(self._seen)], self._seen)
+
+
+def _refusal(step: Step, error: AdmissionDenied) -> Refused:
+    device = step.slot or step.gpu
+    return Refused(f"The cluster does not let {device} be changed: {error.text}.", hint=_advice(error.text))
+
+
+def _advice(text: str) -> str:
+    if "is in use with VM" in text:
+        return "Detach it from the VM first: vgpu.fleet.harvester_vgpu_vm."
+    if "is not a valid profile" in text:
+        return "What the GPU offers has changed since it was read; run the task again."
+    return ""
+
+
+def _what(goal: Condition) -> str:
+    if isinstance(goal, NodeAllocatable):
+        return f"{goal.resource} on node {goal.node}"
+    kind = "GPU" if isinstance(goal, ABOUT_GPUS) else "vGPU"
+    return f"{kind} {goal.device} on node {goal.node}"

@@ -1,0 +1,211 @@
+# Copyright: (c) 2026, The vgpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What is waited for: each goal tells whether it is reached, and what is missing if it is not."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from ansible_collections.vgpu.fleet.plugins.module_utils.errors import join_names
+from ansible_collections.vgpu.fleet.plugins.module_utils.harvester import paths as r
+from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.read.snapshot import allocatable, claimed_resource
+from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.version import HarvesterVersion
+from ansible_collections.vgpu.fleet.plugins.module_utils.kube.client import Json
+
+
+class ObjectLookup(Protocol):
+    """Objects as they are now."""
+
+    def get(self, path: str, name: str) -> Json | None: ...
+
+
+class Condition(Protocol):
+    @property
+    def device(self) -> str: ...
+
+    @property
+    def node(self) -> str: ...
+
+    @property
+    def about(self) -> frozenset[str]:
+        """The names of the objects that decide it, whatever resource they are of; a GPU's stands for its vGPUs too."""
+
+    def missing(self, seen: ObjectLookup) -> str:
+        """What is not as it should be; nothing when the goal is reached."""
+
+
+@dataclass(frozen=True)
+class VgpuConfigured:
+    """A vGPU is what was asked for, and its node hands it out as that."""
+
+    device: str
+    node: str
+    type_name: str
+    era: HarvesterVersion
+
+    @property
+    def about(self) -> frozenset[str]:
+        return frozenset((self.device,))
+
+    def missing(self, seen: ObjectLookup) -> str:
+        vgpu = seen.get(r.VGPUS, self.device)
+        if vgpu is None:
+            return "there is no such vGPU device"
+        status = vgpu.get("status") or {}
+        if status.get("vGPUStatus") != r.CONFIGURED:
+            return f"it is not configured as {self.type_name}"
+        # Up to 1.7 the type's name follows seconds after the status (harvester.md 6.3).
+        configured = status.get("configureVGPUTypeName")
+        # From 1.8 on name and status come together; where the name got lost, the claim below still has it.
+        lost = self.era.vendor_vfio and not configured
+        if configured != self.type_name and not lost:
+            return f"it is configured as {configured or 'nothing'} and not as {self.type_name}"
+        if not self.era.vendor_vfio:
+            return ""
+        claim = seen.get(r.CLAIMS, self.device)
+        resource = claimed_resource(claim)
+        if resource is None:
+            return "it has no claim, so the node cannot hand it out"
+        if resource != self.era.resource(self.type_name):
+            return f"its claim advertises {resource}"
+        if not ((claim or {}).get("status") or {}).get("passthroughEnabled"):
+            return "its claim is not bound yet"
+        return ""
+
+
+@dataclass(frozen=True)
+class VgpuRemoved:
+    """A vGPU is gone, and with it the claim that would be taken for that of the next one (harvester.md 6.6)."""
+
+    device: str
+    node: str
+    era: HarvesterVersion
+
+    @property
+    def about(self) -> frozenset[str]:
+        return frozenset((self.device,))
+
+    def missing(self, seen: ObjectLookup) -> str:
+        vgpu = seen.get(r.VGPUS, self.device)
+        status = (vgpu or {}).get("status") or {}
+        if status.get("vGPUStatus") or status.get("uuid"):
+            return f"it is still configured as {status.get('configureVGPUTypeName') or 'something'}"
+        if self.era.vendor_vfio and seen.get(r.CLAIMS, self.device) is not None:
+            return "its claim is still there"
+        return ""
+
+
+@dataclass(frozen=True)
+class VgpuTypeAvailable:
+    """An empty vGPU can become a type: it offers it, and no claim of an earlier one is in the way."""
+
+    device: str
+    node: str
+    type_name: str
+    era: HarvesterVersion
+
+    @property
+    def about(self) -> frozenset[str]:
+        return frozenset((self.device,))
+
+    def missing(self, seen: ObjectLookup) -> str:
+        vgpu = seen.get(r.VGPUS, self.device)
+        if vgpu is None:
+            return "there is no such vGPU device"
+        status = vgpu.get("status") or {}
+        if status.get("vGPUStatus") or status.get("uuid"):
+            return f"it is still configured as {status.get('configureVGPUTypeName') or 'something'}"
+        claim = seen.get(r.CLAIMS, self.device) if self.era.vendor_vfio else None
+        # A claim that was left behind with the same type serves the new vGPU; any other would be taken for its own.
+        if claim is not None and claimed_resource(claim) != self.era.resource(self.type_name):
+            return "the claim of an earlier vGPU is still there"
+        if self.type_name not in (status.get("availableTypes") or {}):
+            return f"it does not offer {self.type_name}"
+        return ""
+
+
+@dataclass(frozen=True)
+class SriovEnabled:
+    """SR-IOV is on: functions are there, and every one of them says what it can become."""
+
+    device: str
+    node: str
+
+    @property
+    def about(self) -> frozenset[str]:
+        return frozenset((self.device,))
+
+    def missing(self, seen: ObjectLookup) -> str:
+        gpu = seen.get(r.GPUS, self.device)
+        names = ((gpu or {}).get("status") or {}).get("vGPUDevices") or []
+        if not names or not ((gpu or {}).get("status") or {}).get("vfAddresses"):
+            return "it has no virtual functions"
+        vgpus = [seen.get(r.VGPUS, name) for name in names]
+        missing = [name for name, vgpu in zip(names, vgpus, strict=True) if vgpu is None]
+        if missing:
+            return f"{len(missing)} of {len(names)} vGPU devices are missing: {join_names(missing, limit=3)}"
+        if seen.get(r.MIG_CONFIGURATIONS, self.device) is not None:
+            # In MIG mode nothing is offered before instances are made.
+            return ""
+        statuses = [(vgpu or {}).get("status") or {} for vgpu in vgpus]
+        if any(status.get("vGPUStatus") for status in statuses):
+            # Beside vGPUs that exist, the rest may have nothing left to offer.
+            return ""
+        silent = [name for name, status in zip(names, statuses, strict=True) if not status.get("availableTypes")]
+        return (
+            f"{len(silent)} of {len(names)} vGPU devices offer no types: {join_names(silent, limit=3)}"
+            if silent
+            else ""
+        )
+
+
+@dataclass(frozen=True)
+class SriovDisabled:
+    """SR-IOV is off, and nothing of its vGPU devices is left."""
+
+    device: str
+    node: str
+    functions: frozenset[str] = frozenset()
+
+    @property
+    def about(self) -> frozenset[str]:
+        return frozenset((self.device,))
+
+    def missing(self, seen: ObjectLookup) -> str:
+        gpu = seen.get(r.GPUS, self.device)
+        if ((gpu or {}).get("status") or {}).get("vfAddresses"):
+            return "it still has virtual functions"
+        if seen.get(r.MIG_CONFIGURATIONS, self.device) is not None:
+            return "its MIG configuration is still there"
+        left = [name for name in self.functions if seen.get(r.VGPUS, name) is not None]
+        return f"{len(left)} of its vGPU devices are still there: {join_names(left, limit=3)}" if left else ""
+
+
+@dataclass(frozen=True)
+class NodeAllocatable:
+    """A node counts so many vGPUs of a type as allocatable."""
+
+    node: str
+    resource: str
+    count: int
+
+    @property
+    def device(self) -> str:
+        return self.resource
+
+    @property
+    def about(self) -> frozenset[str]:
+        return frozenset((self.node,))
+
+    def missing(self, seen: ObjectLookup) -> str:
+        counted = allocatable(seen.get(r.NODES, self.node), self.resource)
+        return f"the node counts {counted} of {self.count} as allocatable" if counted < self.count else ""
+
+    def device_plugin_stale(self, seen: ObjectLookup) -> bool:
+        """The node knows of enough devices and takes some for unhealthy: only a restart helps (harvester.md 9.2)."""
+        node = seen.get(r.NODES, self.node)
+        counted = allocatable(node, self.resource)
+        return 0 < counted < self.count <= allocatable(node, self.resource, kind="capacity")

@@ -1,0 +1,499 @@
+# Copyright: (c) 2026, The vgpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""MIG layouts: which GPUs are meant, what they should have, what has to be done for it, and what must not be."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
+
+from ansible_collections.vgpu.fleet.plugins.module_utils.errors import FleetError, join_names
+from ansible_collections.vgpu.fleet.plugins.module_utils.fleet import catalog
+from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.mig import (
+    InstanceRequest,
+    InstanceSize,
+    MigGeometry,
+    format_instances,
+    geometry_of,
+    read_wanted,
+    served_type,
+)
+from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.model import MIG, TIME_SLICED, Fleet, Gpu, Slot
+from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.profile import board_key
+from ansible_collections.vgpu.fleet.plugins.module_utils.harvester import paths as r
+from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.conditions import Condition, SriovEnabled
+from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.decide.in_use import DeviceInUse
+from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.decide.sriov import (
+    GpuBlocked,
+    VgpusEnabled,
+)
+from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.mig_conditions import (
+    MigDisabled,
+    MigInstancesReady,
+    configuration,
+)
+from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.read.mig_configuration import (
+    OUT_OF_SYNC,
+    SYNCED,
+    MigConfiguration,
+)
+from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.read.snapshot import Snapshot, skips_mig
+from ansible_collections.vgpu.fleet.plugins.module_utils.planning.request import (
+    GpuSelector,
+    NoSuitableGpu,
+    Patterns,
+    patterns,
+)
+from ansible_collections.vgpu.fleet.plugins.module_utils.planning.steps import (
+    DISABLE_SRIOV,
+    ENABLE_SRIOV,
+    REMOVE_MIG_INSTANCES,
+    SET_MODE,
+    Step,
+    partitioning,
+)
+
+
+class InvalidLayout(FleetError):
+    code = "invalid_layout"
+
+
+class MigGeometryError(FleetError):
+    code = "mig_geometry"
+
+
+class MigNotPossible(FleetError):
+    code = "mig_not_possible"
+
+
+class NeedsRelayout(FleetError):
+    code = "needs_relayout"
+
+
+class MigIgnored(FleetError):
+    code = "mig_ignored"
+
+
+class NeedsSriov(FleetError):
+    code = "sriov_off"
+
+
+@dataclass(frozen=True)
+class MigRequest:
+    """What a task asks of each GPU that it selects."""
+
+    instances: tuple[tuple[InstanceRequest, int], ...] = ()
+    enabled: bool = True
+    time_sliced: bool = False
+    relayout: bool = False
+    enable_sriov: bool = False
+    nodes: Patterns = None
+    gpus: Patterns = None
+
+    def __str__(self) -> str:
+        if self.time_sliced:
+            return "mode time_sliced"
+        return (
+            format_instances({one.size: count for one, count in self.instances}) if self.enabled else "state disabled"
+        )
+
+    @property
+    def has_instances(self) -> bool:
+        return self.enabled and not self.time_sliced
+
+
+def request_from(params: Mapping[str, Any]) -> MigRequest:
+    entries = params["instances"] or []
+    for entry in entries:
+        if entry["count"] < 0:
+            raise InvalidLayout(
+                f"instances has a count of {entry['count']} for {entry['profile']}.", hint="Use 0 or more."
+            )
+    request = MigRequest(
+        instances=tuple((read_wanted(entry["profile"]), entry["count"]) for entry in entries),
+        enabled=params["state"] == "enabled",
+        time_sliced=params["mode"] == TIME_SLICED,
+        relayout=params["relayout"],
+        enable_sriov=params["enable_sriov"],
+        nodes=patterns(params["nodes"]),
+        gpus=patterns(params["gpus"]),
+    )
+    if request.has_instances and not sum(count for _wanted, count in request.instances):
+        raise InvalidLayout("instances is empty.", hint="Name at least one, or use state: disabled to have none.")
+    if entries and not request.has_instances:
+        which = "mode: time_sliced" if request.time_sliced else "state: disabled"
+        raise InvalidLayout(f"instances cannot be had with {which}.", hint="Leave one of them out.")
+    return request
+
+
+@dataclass(frozen=True)
+class GpuTarget:
+    """What one GPU is to be in the end. `instances` is None where that does not matter."""
+
+    gpu: Gpu
+    mode: str
+    instances: Mapping[InstanceSize, int] | None = field(default=None, hash=False)
+    sharing: bool = True
+
+
+@dataclass(frozen=True)
+class MigPlan:
+    snapshot: Snapshot
+    wanted: tuple[GpuTarget, ...]
+    steps: tuple[Step, ...]
+    warnings: tuple[str, ...] = ()
+
+    def goals(self) -> list[Condition]:
+        """What has to be so in the end, also where it was asked for in an earlier run."""
+        found: list[Condition] = []
+        switched = {step.gpu for step in self.steps if step.action == ENABLE_SRIOV}
+        changed = {step.gpu for step in self.steps}
+        for one in self.wanted:
+            gpu = one.gpu
+            if one.mode == TIME_SLICED:
+                found += [SriovEnabled(gpu.name, gpu.node)] if gpu.name in switched else []
+            elif one.instances:
+                found.append(MigInstancesReady(gpu.name, gpu.node, one.instances))
+            elif one.instances is not None and (gpu.name in changed or instances_of(self.snapshot, gpu.name)):
+                found.append(MigDisabled(gpu.name, gpu.node))
+        return found
+
+    def records(self, snapshot: Snapshot, *, predicted: bool) -> list[dict[str, Any]]:
+        """The GPUs as a snapshot has them, or as they will be."""
+        if not predicted:
+            by_name = {gpu.name: gpu for gpu in snapshot.fleet.gpus}
+            return [
+                _record(by_name.get(one.gpu.name, one.gpu), configuration(snapshot, one.gpu.name))
+                for one in self.wanted
+            ]
+        changed = {step.gpu for step in self.steps}
+        return [
+            _predicted(one) if one.gpu.name in changed else _record(one.gpu, configuration(snapshot, one.gpu.name))
+            for one in self.wanted
+        ]
+
+    def diff(self) -> dict[str, Any]:
+        changed = {step.gpu for step in self.steps}
+        before = self.records(self.snapshot, predicted=False)
+        after = self.records(self.snapshot, predicted=True)
+        keys = ("vgpu_enabled", "mode", "state", "instances")
+        return {
+            side: {one["name"]: {key: one[key] for key in keys} for one in records if one["name"] in changed}
+            for side, records in (("before", before), ("after", after))
+        }
+
+
+def instances_of(snapshot: Snapshot, gpu: str) -> Mapping[InstanceSize, int]:
+    found = configuration(snapshot, gpu)
+    return found.instances if found else {}
+
+
+def cuts(snapshot: Snapshot) -> dict[str, str]:
+    """The MIG instances of each GPU that has any, in words."""
+    found = ((name, configuration(snapshot, name)) for name in snapshot.mig.items)
+    return {name: format_instances(one.instances) for name, one in found if one and one.instances}
+
+
+def _record(gpu: Gpu, found: MigConfiguration | None) -> dict[str, Any]:
+    return {
+        "name": gpu.name,
+        "node": gpu.node,
+        "address": gpu.address,
+        "board": gpu.board,
+        "mode": gpu.mode,
+        "vgpu_enabled": gpu.sharing,
+        "state": "enabled" if found and found.enabled else "disabled",
+        "status": found.status if found else "",
+        "message": found.message if found else "",
+        "instances": _instance_records(gpu, found.instances if found else {}),
+    }
+
+
+def _predicted(one: GpuTarget) -> dict[str, Any]:
+    has = bool(one.instances)
+    status = SYNCED if has else "disabled" if one.mode == MIG and one.sharing else ""
+    return {
+        **_record(replace(one.gpu, mode=one.mode, sharing=one.sharing), None),
+        "state": "enabled" if has else "disabled",
+        "status": status,
+        "instances": _instance_records(one.gpu, one.instances or {}),
+    }
+
+
+def _instance_records(gpu: Gpu, instances: Mapping[InstanceSize, int]) -> list[dict[str, Any]]:
+    ordered = sorted(instances.items(), key=lambda item: (-item[0].gib, -item[0].compute, item[0].media))
+    return [
+        {"profile": size.name, "type": served_type(gpu.board, size) if gpu.board else None, "count": count}
+        for size, count in ordered
+        if count
+    ]
+
+
+def plan_mig(fleet: Fleet, snapshot: Snapshot, request: MigRequest) -> MigPlan:
+    """All GPUs together: one that cannot be had as asked for keeps the others from being touched."""
+    if request.has_instances and not snapshot.era.has_mig:
+        raise MigNotPossible(
+            f"Harvester {snapshot.era} has no MIG.", hint="MIG configurations came with Harvester 1.7."
+        )
+    chosen = [fleet.gpus[index] for index in sorted(GpuSelector(fleet).gpus(request.nodes, request.gpus))]
+    planning = _Planning(snapshot, request)
+    if request.time_sliced:
+        done = [planning.time_sliced(gpu) for gpu in chosen]
+    elif not request.enabled:
+        done = [planning.without_instances(gpu) for gpu in chosen]
+    else:
+        done = [planning.cut(gpu, instances) for gpu, instances in planning.suitable(chosen)]
+    return MigPlan(
+        snapshot,
+        tuple(goal for goal, _steps in done),
+        tuple(step for _goal, steps in done for step in steps),
+        tuple(planning.warnings),
+    )
+
+
+class _Layout(Protocol):
+    """What a GPU is to have, such as a journal tells."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def mode(self) -> str: ...
+    @property
+    def sriov(self) -> bool: ...
+    @property
+    def instances(self) -> Sequence[tuple[str, int]]: ...
+
+
+def planned_for(snapshot: Snapshot, steps: Sequence[Step], layouts: Sequence[_Layout]) -> MigPlan:
+    """The plan of steps that bring GPUs to these layouts."""
+    gpus = {gpu.name: gpu for gpu in snapshot.fleet.gpus}
+    wanted = tuple(
+        GpuTarget(
+            gpus[one.name],
+            one.mode,
+            {read_wanted(name).size: count for name, count in one.instances} if one.mode == MIG else None,
+            sharing=one.sriov,
+        )
+        for one in layouts
+        if one.name in gpus
+    )
+    return MigPlan(snapshot, wanted, tuple(steps))
+
+
+Planned = tuple[GpuTarget, list[Step]]
+
+
+class _Planning:
+    def __init__(self, snapshot: Snapshot, request: MigRequest) -> None:
+        self._snapshot = snapshot
+        self._request = request
+        self.warnings: list[str] = []
+
+    # Which GPUs are meant
+
+    def suitable(self, chosen: Sequence[Gpu]) -> list[tuple[Gpu, Counter[InstanceSize]]]:
+        """GPUs whose board has all the instances. One that was named in full has to be among them."""
+        request = self._request
+        found: list[tuple[Gpu, Counter[InstanceSize]]] = []
+        others: list[tuple[Gpu, str]] = []
+        for gpu in chosen:
+            geometry = self._geometry(gpu)
+            reason = self._unsuitable(gpu, geometry)
+            if reason:
+                others.append((gpu, reason))
+            elif geometry:
+                found.append((gpu, self._checked(gpu, geometry)))
+        named = [(gpu, reason) for gpu, reason in others if gpu.name in (request.gpus or ())]
+        if named or not found:
+            said = "; ".join(f"GPU {gpu.name} {reason}" for gpu, reason in (named or others)[:5])
+            raise NoSuitableGpu(
+                f"{said}.", hint="Name instances that the board has, or leave the GPU out of the selection."
+            )
+        return found
+
+    def _geometry(self, gpu: Gpu) -> MigGeometry | None:
+        """What the card says of itself, else what is known of its board."""
+        found = configuration(self._snapshot, gpu.name)
+        live = found.geometry if found else None
+        return live or (geometry_of(gpu.boards[0]) if len(gpu.boards) == 1 else None)
+
+    def _unsuitable(self, gpu: Gpu, geometry: MigGeometry | None) -> str:
+        boards = join_names(gpu.boards)
+        known = [board for board in map(catalog.find_board, gpu.boards) if board]
+        if geometry is None:
+            if known and not any(board.mig_capable for board in known):
+                return f"({boards}) cannot be cut into MIG instances"
+            return f"({boards}) is of a board whose MIG instances are not known"
+        for wanted, count in self._request.instances:
+            if not count:
+                continue
+            if wanted.board and board_key(wanted.board) not in map(board_key, gpu.boards):
+                return f"is of board {boards}, and not {wanted.board}"
+            if wanted.size not in geometry.sizes:
+                return (
+                    f"({boards}) has no {wanted.size.name}; it has {join_names(size.name for size in geometry.sizes)}"
+                )
+        return ""
+
+    def _checked(self, gpu: Gpu, geometry: MigGeometry) -> Counter[InstanceSize]:
+        wanted: Counter[InstanceSize] = Counter()
+        for one, count in self._request.instances:
+            wanted[one.size] += count
+        if not geometry.fits(wanted):
+            raise MigGeometryError(
+                f"GPU {gpu.name} ({join_names(gpu.boards)}) cannot be cut into {format_instances(wanted)}:"
+                f" {geometry.why_not(wanted)}.",
+                hint="Ask for fewer or smaller instances.",
+            )
+        return Counter({size: wanted[size] for size in geometry.sizes if wanted[size]})
+
+    # What has to be done
+
+    def cut(self, gpu: Gpu, instances: Counter[InstanceSize]) -> Planned:
+        goal = GpuTarget(gpu, MIG, instances)
+        found = configuration(self._snapshot, gpu.name)
+        step = partitioning(gpu, instances)
+        if not gpu.sharing:
+            self._may_share(gpu)
+            return goal, [*self._mode_steps(gpu, MIG), Step(ENABLE_SRIOV, gpu.node, gpu.name), step]
+        if gpu.mode != MIG:
+            self._may_change(gpu, f"is time-sliced and should have {format_instances(instances)}")
+            return goal, [*self._restart(gpu, MIG), step]
+        if found is None or not found.enabled:
+            self._check_unused(gpu, f"cut GPU {gpu.name}")
+            return goal, [step]
+        as_wanted = dict(found.instances) == dict(instances)
+        asked_for = dict(found.requested) == dict(instances)
+        if found.status != OUT_OF_SYNC and (as_wanted or (asked_for and not found.instances)):
+            if asked_for or not self._request.relayout or _filled(gpu):
+                if not asked_for:
+                    self.warnings.append(
+                        f"GPU {gpu.name} has {format_instances(instances)},"
+                        " but its MIG configuration does not ask for them: they are lost at the next reboot."
+                        " relayout: true writes them down, once it has no vGPUs."
+                    )
+                return goal, []
+            return goal, [step]
+        if found.status == OUT_OF_SYNC and asked_for:
+            # Nothing is taken away that anybody could use: it was never finished.
+            self._check_no_vgpus(gpu, f"make the MIG instances of GPU {gpu.name} anew, which are out of sync")
+            return goal, [step]
+        state = f"is out of sync{f' ({found.message})' if found.message else ''}" if found.status == OUT_OF_SYNC else ""
+        has = state or f"has {format_instances(found.instances)}"
+        self._may_change(gpu, f"{has} and should have {format_instances(instances)}")
+        return goal, [step]
+
+    def without_instances(self, gpu: Gpu) -> Planned:
+        goal = GpuTarget(gpu, gpu.mode, Counter(), sharing=gpu.sharing)
+        found = configuration(self._snapshot, gpu.name)
+        if found is None or not found.enabled:
+            return goal, []
+        self._check_no_vgpus(gpu, f"remove the MIG instances of GPU {gpu.name}")
+        before = format_instances(found.instances)
+        return goal, [Step(REMOVE_MIG_INSTANCES, gpu.node, gpu.name, before=before, after=format_instances({}))]
+
+    def time_sliced(self, gpu: Gpu) -> Planned:
+        request, era = self._request, self._snapshot.era
+        goal = GpuTarget(gpu, TIME_SLICED, sharing=gpu.sharing or request.enable_sriov)
+        if gpu.mode == MIG and not era.skips_mig:
+            raise MigIgnored(
+                f"GPU {gpu.name} cannot be kept time-sliced: Harvester {era} puts every GPU that can do MIG into MIG"
+                f" mode and ignores the annotation {r.SKIP_MIG_ANNOTATION}.",
+                hint="Harvester 1.9 is the first that reads it. Until then use MIG profiles on this GPU.",
+            )
+        if not gpu.sharing:
+            steps = self._mode_steps(gpu, TIME_SLICED) if gpu.mode == MIG else []
+            if request.enable_sriov:
+                self._may_share(gpu)
+                steps.append(Step(ENABLE_SRIOV, gpu.node, gpu.name))
+            return goal, steps
+        if gpu.mode != MIG:
+            return goal, []
+        self._may_change(gpu, "is in MIG mode and should be time-sliced")
+        return goal, self._restart(gpu, TIME_SLICED)
+
+    def _mode_steps(self, gpu: Gpu, mode: str) -> list[Step]:
+        marked = skips_mig(self._snapshot.gpus.items[gpu.name])
+        if marked == (mode == TIME_SLICED):
+            return []
+        before = TIME_SLICED if mode == MIG else MIG
+        return [Step(SET_MODE, gpu.node, gpu.name, before=before, after=mode)]
+
+    def _restart(self, gpu: Gpu, mode: str) -> list[Step]:
+        """SR-IOV off, the mode, SR-IOV on: Harvester only looks at the mode when SR-IOV is switched on."""
+        found = configuration(self._snapshot, gpu.name)
+        steps: list[Step] = []
+        if found and found.enabled:
+            steps.append(
+                Step(
+                    REMOVE_MIG_INSTANCES,
+                    gpu.node,
+                    gpu.name,
+                    before=format_instances(found.instances),
+                    after=format_instances({}),
+                )
+            )
+        return [
+            *steps,
+            Step(DISABLE_SRIOV, gpu.node, gpu.name),
+            *self._mode_steps(gpu, mode),
+            Step(ENABLE_SRIOV, gpu.node, gpu.name),
+        ]
+
+    # What must not be done
+
+    def _may_share(self, gpu: Gpu) -> None:
+        if gpu.blocked:
+            raise GpuBlocked(
+                f"SR-IOV cannot be enabled on GPU {gpu.name}: {gpu.blocked}.",
+                hint="Delete the PCIDeviceClaim of that name, or leave the GPU out.",
+            )
+        if not self._request.enable_sriov:
+            raise NeedsSriov(
+                f"SR-IOV is off on GPU {gpu.name}, and without it there are no MIG instances.",
+                hint="Set enable_sriov: true, or switch it on with vgpu.fleet.harvester_sriov_gpu.",
+            )
+
+    def _may_change(self, gpu: Gpu, why: str) -> None:
+        if not self._request.relayout:
+            raise NeedsRelayout(
+                f"GPU {gpu.name} {why}.",
+                hint="Set relayout: true to have it disabled, changed and enabled again, which needs all its vGPUs"
+                " disabled.",
+            )
+        self._check_no_vgpus(gpu, f"change GPU {gpu.name}, which {why}")
+
+    def _check_no_vgpus(self, gpu: Gpu, action: str) -> None:
+        filled = _filled(gpu)
+        held = [slot for slot in filled if slot.holders]
+        if held:
+            raise DeviceInUse(held, action)
+        self._check_unused(gpu, action)
+        if filled:
+            named = join_names(f"{slot.name} ({slot.profile or slot.wanted})" for slot in filled)
+            raise VgpusEnabled(
+                f"Cannot {action}: it has enabled vGPUs: {named}.",
+                hint="Disable them first with vgpu.fleet.harvester_vgpu; no VM refers to them.",
+            )
+
+    def _check_unused(self, gpu: Gpu, action: str) -> None:
+        """Nothing is cut under a VM that runs, also if it has a device that does not show its type.
+
+        A VM that only names an empty device has nothing yet, and may be waiting for the very instances to be made.
+        """
+        naming = self._snapshot.users.holders
+        used = [
+            slot
+            for slot in gpu.ordered_slots
+            if slot.in_use and (slot.profile or any(one not in naming(slot.name) for one in slot.holders))
+        ]
+        if used:
+            raise DeviceInUse(used, action)
+
+
+def _filled(gpu: Gpu) -> list[Slot]:
+    return [slot for slot in gpu.ordered_slots if not slot.empty]

@@ -1,0 +1,93 @@
+# Copyright: (c) 2026, The vgpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""vGPUs that were enabled for another owner: what a task for one owner leaves alone. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from ansible_collections.vgpu.fleet.plugins.module_utils.errors import FleetError, join_names
+from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.model import OWNER, Fleet, Holder, Slot
+from ansible_collections.vgpu.fleet.plugins.module_utils.planning.request import InvalidDemand
+from ansible_collections.vgpu.fleet.plugins.module_utils.planning.steps import DISABLE, ENABLE, Step
+
+_OWNER = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
+
+
+class OtherOwner(FleetError):
+    """The task would disable vGPUs that were enabled for somebody else."""
+
+    code = "other_owner"
+
+    def __init__(self, slots: Sequence[Slot], owner: str) -> None:
+        said = join_names((f"{slot.name} of owner {slot.owner}" for slot in slots), limit=5)
+        super().__init__(
+            f"vGPU {said} cannot be disabled for owner {owner}.",
+            hint="Name other devices, or set owner if you are that owner. Nothing was changed.",
+        )
+        self.devices = [slot.as_dict() for slot in slots]
+
+    def as_dict(self) -> dict[str, Any]:
+        return {**super().as_dict(), "devices": self.devices}
+
+
+def checked_owner(owner: str | None) -> str | None:
+    """The owner, if it can be a mark as on all other objects of the collection."""
+    if owner is not None and not _OWNER.fullmatch(owner):
+        raise InvalidDemand(
+            f"Owner {owner!r} cannot be a mark.",
+            hint="Use up to 63 letters, digits, hyphens, underscores and dots, with a letter or digit at both ends.",
+        )
+    return owner
+
+
+def with_others_bound(fleet: Fleet, owner: str) -> Fleet:
+    """The fleet with the vGPUs of other owners held by them, so that no plan disables them.
+
+    VMs that name no devices are given theirs first: they may take those of any owner.
+    """
+
+    def bound(slot: Slot) -> Slot:
+        if not _of_another(slot, owner) or slot.holders:
+            return slot
+        return replace(slot, holders=(Holder(slot.owner or "", running=True, kind=OWNER),))
+
+    if not any(_of_another(slot, owner) for _gpu, slot in fleet.slots()):
+        return fleet
+    fleet = fleet.assign_unbound()
+    nodes = tuple(
+        replace(node, gpus=tuple(replace(gpu, slots=tuple(map(bound, gpu.slots))) for gpu in node.gpus))
+        for node in fleet.nodes
+    )
+    return replace(fleet, nodes=nodes)
+
+
+def refuse_others(fleet: Fleet, steps: Sequence[Step], owner: str) -> None:
+    """Refuse steps that disable a vGPU of another owner."""
+    slots = {slot.name: slot for _gpu, slot in fleet.slots()}
+    touched = [slots[step.slot] for step in steps if step.action == DISABLE and step.slot in slots]
+    others = [slot for slot in touched if _of_another(slot, owner)]
+    if others:
+        raise OtherOwner(others, owner)
+
+
+def marked(fleet: Fleet, steps: Sequence[Step], owner: str) -> tuple[Step, ...]:
+    """The steps with the owner of the vGPUs that they enable. One that is only enabled again stays whose it was."""
+    before = {slot.name: slot for _gpu, slot in fleet.slots()}
+
+    def owner_of(step: Step) -> str | None:
+        slot = before.get(step.slot or "")
+        if slot is not None and slot.wanted and step.after in (slot.profile, slot.wanted):
+            return slot.owner
+        return owner
+
+    return tuple(replace(step, owner=owner_of(step)) if step.action == ENABLE else step for step in steps)
+
+
+def _of_another(slot: Slot, owner: str) -> bool:
+    return bool(slot.owner) and slot.owner != owner and not slot.empty

@@ -1,0 +1,47 @@
+# Copyright: (c) 2026, The vgpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Paths, labels and annotations of Harvester's API, and how its objects are named."""
+
+from __future__ import annotations
+
+DEVICES = "/apis/devices.harvesterhci.io/v1beta1"
+GPUS = f"{DEVICES}/sriovgpudevices"
+VGPUS = f"{DEVICES}/vgpudevices"
+PCI_DEVICES = f"{DEVICES}/pcidevices"
+CLAIMS = f"{DEVICES}/pcideviceclaims"
+MIG_CONFIGURATIONS = f"{DEVICES}/migconfigurations"
+NODES = "/api/v1/nodes"
+VMS = "/apis/kubevirt.io/v1/virtualmachines"
+INSTANCES = "/apis/kubevirt.io/v1/virtualmachineinstances"
+LAUNCHER_PODS = "/api/v1/pods"
+LAUNCHER_SELECTOR = "kubevirt.io=virt-launcher"
+INSTANCE_KIND = "VirtualMachineInstance"
+VM_NAME_LABEL = "vm.kubevirt.io/name"
+SERVER_VERSION = "/apis/harvesterhci.io/v1beta1/settings/server-version"
+SYSTEM_NAMESPACE = "harvester-system"
+ADDONS = f"/apis/harvesterhci.io/v1beta1/namespaces/{SYSTEM_NAMESPACE}/addons"
+SYSTEM_PODS = f"/api/v1/namespaces/{SYSTEM_NAMESPACE}/pods"
+
+NODE_LABEL = "nodename"
+PARENT_LABEL = "harvesterhci.io/parentSRIOVGPUDevice"
+DRIVER_NEEDED_LABEL = "sriovgpu.harvesterhci.io/driver-needed"
+ALLOCATION_NOTE = "harvesterhci.io/deviceAllocationDetails"
+SKIP_MIG_ANNOTATION = "harvesterhci.io/skip-mig-configuration"
+OVERRIDE_ANNOTATION = "pcidevice.harvesterhci.io/override-resource-name"
+CONFIGURED = "vGPUConfigured"
+# What a reprofile run writes on the objects that it changes.
+JOURNAL_ANNOTATION = "vgpu.fleet/journal"
+# For whom a vGPU was enabled.
+OWNER_ANNOTATION = "vgpu.fleet/owner"
+
+PCIDEVICES_ADDON = "pcidevices-controller"
+DRIVER_ADDON = "nvidia-driver-toolkit"
+PCIDEVICES_DAEMONSET = "harvester-pcidevices-controller"
+DRIVER_DAEMONSET = "nvidia-driver-runtime"
+
+
+def device_name(node: str, address: str) -> str:
+    """The object of a PCI function: the node's name, then the address without its punctuation."""
+    return f"{node}-{address.replace(':', '').replace('.', '')}"

@@ -1,0 +1,107 @@
+# Copyright: (c) 2026, The vgpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Whether the allocation annotation of a VM was written for the instance that runs now, or for an earlier one.
+
+Harvester's controller writes it once it notices that the instance is Running, and leaves it when the VM stops. Until
+then it names the devices of the last run (harvester.md 12.4). It is not written again if the instance got the same
+devices as the last one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Any
+
+from ansible_collections.vgpu.fleet.plugins.module_utils.harvester import paths as r
+
+Json = dict[str, Any]
+
+# After this many seconds in the phase Running the controller has written what it had to write.
+SETTLED_SECONDS = 300.0
+
+# What the controller writes to a VM: the annotation, and the names of devices when the instance ends.
+_ANNOTATION = ("f:metadata", "f:annotations", f"f:{r.ALLOCATION_NOTE}")
+_ANNOTATIONS = _ANNOTATION[:2]
+_DEVICES = ("f:spec", "f:template", "f:spec", "f:domain", "f:devices")
+
+
+def is_of_this_run(vm: Json, instance: Json, now: float | None, *, edited: bool = False) -> bool:
+    """Whether the annotation was written since the instance is Running, or would have been by now.
+
+    Times have a resolution of one second, and equal ones count as written since. The last write for an earlier
+    instance is made before that one is gone, and the next one needs seconds to become Running. If the devices of the
+    VM were `edited` meanwhile, the time may be that of the edit: from 1.9 on Harvester also writes the annotation in
+    the name of whoever edits a stopped VM.
+    """
+    since = running_since(instance)
+    if since is None:
+        return False
+    written = written_at(vm)
+    # The time of an instance's phase is by its node's clock, that of its creation is by the API server's.
+    created = _seconds((instance.get("metadata") or {}).get("creationTimestamp")) or since
+    if not edited and written is not None and written >= max(since, created):
+        return True
+    return now is not None and now - since >= SETTLED_SECONDS
+
+
+def running_since(instance: Json) -> float | None:
+    """When an instance has become Running where it runs; None if it does not tell."""
+    status = instance.get("status") or {}
+    times = [
+        _seconds(one.get("phaseTransitionTimestamp"))
+        for one in status.get("phaseTransitionTimestamps") or []
+        if one.get("phase") == "Running"
+    ]
+    if not times or None in times:
+        return None
+    # A migration gives it other devices, without a change of the phase.
+    times.append(_seconds((status.get("migrationState") or {}).get("endTimestamp")))
+    return max(one for one in times if one is not None)
+
+
+def written_at(vm: Json) -> float | None:
+    """When the annotation was written; None where the managed fields do not tell.
+
+    The time of an entry is that of its manager's last write to any of its fields. So an entry tells only if it has
+    nothing but what Harvester's controller writes.
+    """
+    entries = (vm.get("metadata") or {}).get("managedFields") or []
+    owners = [entry for entry in entries if _has_annotation(entry)]
+    times = [_seconds(entry.get("time")) if _has_nothing_else(entry) else None for entry in owners]
+    if not times or None in times:
+        return None
+    return min(one for one in times if one is not None)
+
+
+def _has_annotation(entry: Json) -> bool:
+    return _ANNOTATION in _leaves(entry.get("fieldsV1"))
+
+
+def _has_nothing_else(entry: Json) -> bool:
+    return all(
+        leaf in (_ANNOTATION, _ANNOTATIONS) or leaf[: len(_DEVICES)] == _DEVICES
+        for leaf in _leaves(entry.get("fieldsV1"))
+    )
+
+
+def _leaves(fields: object, above: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    if not isinstance(fields, dict):
+        return
+    for name, below in fields.items():
+        if name == ".":
+            # The object itself, as where the first annotation was made.
+            yield above
+        elif below:
+            yield from _leaves(below, (*above, name))
+        else:
+            yield (*above, name)
+
+
+def _seconds(stamp: object) -> float | None:
+    try:
+        return datetime.fromisoformat(str(stamp).replace("Z", "+00:00")).timestamp() if stamp else None
+    except ValueError:
+        return None

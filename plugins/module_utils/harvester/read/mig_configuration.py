@@ -1,0 +1,87 @@
+# Copyright: (c) 2026, The vgpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""A MigConfiguration: what it requests, what the GPU has, and the patch that changes it (harvester.md 2.4 and 8.1)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.mig import (
+    InstanceSize,
+    MigGeometry,
+    geometry_from,
+    read_size,
+)
+from ansible_collections.vgpu.fleet.plugins.module_utils.kube.client import Json
+
+SYNCED = "synced"
+OUT_OF_SYNC = "out-of-sync"
+
+
+@dataclass(frozen=True)
+class MigConfiguration:
+    """`requested` is what the spec asks for, `instances` what the status last counted on the card.
+
+    A GPU that was disabled and enabled again may have instances that nobody requested (harvester.md 8.3), and while
+    it is out of sync the count is that of an earlier time.
+    """
+
+    enabled: bool = False
+    status: str = ""
+    message: str = ""
+    requested: Mapping[InstanceSize, int] = field(default_factory=Counter, hash=False)
+    instances: Mapping[InstanceSize, int] = field(default_factory=Counter, hash=False)
+    profiles: tuple[str, ...] = ()
+    # Whether the status lists the profiles, without which no request is accepted.
+    counted: bool = False
+
+    @property
+    def settled(self) -> bool:
+        return self.status in (SYNCED, OUT_OF_SYNC)
+
+    @property
+    def geometry(self) -> MigGeometry | None:
+        return geometry_from(self.profiles)
+
+
+def read_configuration(item: Json) -> MigConfiguration:
+    spec, status = item.get("spec") or {}, item.get("status") or {}
+    requested: Counter[InstanceSize] = Counter()
+    instances: Counter[InstanceSize] = Counter()
+    entries = spec.get("profileSpec") or []
+    for entry in entries:
+        size = read_size(entry.get("name", ""))
+        if size and entry.get("requested", 0) > 0:
+            requested[size] += entry["requested"]
+    for entry in status.get("profileStatus") or []:
+        size = read_size(entry.get("name", ""))
+        if size and entry.get("vGPUID"):
+            instances[size] += len(entry["vGPUID"])
+    return MigConfiguration(
+        enabled=bool(spec.get("enabled")),
+        status=status.get("status") or "",
+        message=status.get("message") or "",
+        requested=requested,
+        instances=instances,
+        profiles=tuple(entry.get("name", "") for entry in entries),
+        counted=bool(status.get("profileStatus")),
+    )
+
+
+def enabling(item: Json, instances: Mapping[InstanceSize, int]) -> Json:
+    """The patch that asks for these instances and no others.
+
+    Harvester creates them in the order of the spec, and small ones first would lie in the way of large ones
+    (harvester.md 8.1).
+    """
+    entries = [(read_size(entry.get("name", "")), entry) for entry in (item.get("spec") or {}).get("profileSpec") or []]
+    entries.sort(key=lambda one: (-one[0].gib, -one[0].compute, not one[0].media) if one[0] else (0, 0, True))
+    spec = [{**entry, "requested": instances.get(size, 0) if size else 0} for size, entry in entries]
+    return {"spec": {"enabled": True, "profileSpec": spec}}
+
+
+DISABLING: Json = {"spec": {"enabled": False}}

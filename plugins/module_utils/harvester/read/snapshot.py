@@ -1,0 +1,429 @@
+# Copyright: (c) 2026, The vgpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""One reading of the cluster: a constant number of lists, side by side, and the record made of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from ansible_collections.vgpu.fleet.plugins.module_utils.errors import FleetError
+from ansible_collections.vgpu.fleet.plugins.module_utils.fleet import catalog, model as record
+from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.mig import served_type, size_of
+from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.profile import parse_or_none
+from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.profile_resolver import ProfileResolver
+from ansible_collections.vgpu.fleet.plugins.module_utils.harvester import paths as r, version as eras
+from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.read.mig_configuration import (
+    OUT_OF_SYNC,
+    read_configuration,
+)
+from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.read.vm_usage import (
+    Device,
+    Pods,
+    VmUsage,
+    is_live,
+    quantity,
+    started_with,
+)
+from ansible_collections.vgpu.fleet.plugins.module_utils.kube.client import ApiClient, Forbidden, Json, NotFound
+from ansible_collections.vgpu.fleet.plugins.module_utils.kube.objects import ObjectList
+
+# The lists that are followed by watches, and where a snapshot keeps them.
+OBSERVABLE = {
+    r.GPUS: "gpus",
+    r.VGPUS: "vgpus",
+    r.NODES: "nodes",
+    r.CLAIMS: "claims",
+    r.MIG_CONFIGURATIONS: "mig",
+}
+
+
+class AddonMissing(FleetError):
+    code = "addon_missing"
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """The lists of one reading. Everything else is computed from them."""
+
+    era: eras.HarvesterVersion
+    gpus: ObjectList
+    vgpus: ObjectList
+    nodes: ObjectList
+    vms: ObjectList
+    instances: ObjectList
+    claims: ObjectList
+    pci_devices: ObjectList = field(default_factory=ObjectList)
+    mig: ObjectList = field(default_factory=ObjectList)
+    # Launcher pods, where instances do not tell everything.
+    pods: Pods = field(default_factory=Pods)
+    # The server's time of the reading, in seconds; None if it is not known.
+    now: float | None = None
+    # The boards of GPUs as an earlier reading found them: one that was switched off does not show its own any more.
+    boards: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    def get(self, path: str, name: str) -> Json | None:
+        """An object by the path of its resource."""
+        listing: ObjectList = getattr(self, OBSERVABLE[path])
+        return listing.items.get(name)
+
+    @cached_property
+    def known(self) -> ProfileResolver:
+        names: set[str] = set()
+        for vgpu in self.vgpus.items.values():
+            status = vgpu.get("status") or {}
+            names.update(status.get("availableTypes") or ())
+            if status.get("configureVGPUTypeName"):
+                names.add(status["configureVGPUTypeName"])
+        return ProfileResolver(sorted(names))
+
+    @cached_property
+    def users(self) -> VmUsage:
+        """Who has or wants which device."""
+        devices = {name: self._device(vgpu) for name, vgpu in self._vgpus()}
+        users = VmUsage(self.vms.items, self.instances.items, devices, self.known, self.pods, self.now)
+        for name, vgpu in self._vgpus():
+            for holder in self._other_holders(name, vgpu):
+                users.hold(name, holder)
+        return users
+
+    def _device(self, vgpu: Json) -> Device:
+        asked, configured = vgpu["spec"].get("vGPUTypeName"), self.configured_type(vgpu)
+        lasts = not (asked and configured) or asked == configured
+        return Device(vgpu["spec"].get("nodeName", ""), self._types_of(vgpu), lasts)
+
+    def _vgpus(self) -> Iterable[tuple[str, Json]]:
+        return self.vgpus.items.items()
+
+    def _types_of(self, vgpu: Json) -> frozenset[str]:
+        return frozenset(filter(None, (self.configured_type(vgpu), self.claimed_type(vgpu))))
+
+    def _other_holders(self, name: str, vgpu: Json) -> Iterator[record.Holder]:
+        """Who else may have a device, beside the VMs that can be seen."""
+        claim = self.claims.items.get(name)
+        if claim is not None and is_made_by_hand(claim):
+            yield record.Holder(name, running=True, kind="PCIDeviceClaim")
+        node = vgpu["spec"].get("nodeName", "")
+        if not self.pods.readable and self.configured_type(vgpu) and not is_ready(self.nodes.items.get(node)):
+            yield record.Holder(node, running=True, kind="an unknown VM on node")
+
+    @cached_property
+    def children(self) -> dict[str, list[Json]]:
+        """vGPU devices by the name of their GPU. Labels get lost (harvester.md 4.3), addresses do not."""
+        found: dict[str, list[Json]] = {}
+        for vgpu in self.vgpus.items.values():
+            found.setdefault(parent_of(vgpu), []).append(vgpu)
+        return found
+
+    @cached_property
+    def fleet(self) -> record.Fleet:
+        counted = self._counted()
+        by_node: dict[str, list[record.Gpu]] = {}
+        for name, gpu in self.gpus.items.items():
+            slots = tuple(self._slot(vgpu, counted) for vgpu in self.children.get(name, []))
+            by_node.setdefault(gpu["spec"].get("nodeName", ""), []).append(self._gpu(name, gpu, slots))
+        nodes = tuple(self._node(name, node, by_node.get(name, [])) for name, node in self.nodes.items.items())
+        return record.Fleet(nodes, self.users.unbound_claims())
+
+    def _node(self, name: str, node: Json, gpus: list[record.Gpu]) -> record.Node:
+        return record.Node(
+            name=name,
+            ready=is_ready(node),
+            schedulable=not (node.get("spec") or {}).get("unschedulable", False),
+            labels=(node["metadata"].get("labels") or {}),
+            gpus=tuple(gpus),
+            advertised=self.advertised(node),
+        )
+
+    def advertised(self, node: Json) -> dict[str, int]:
+        """The node's allocatable vGPUs by type name; a resource that no known type has is kept by its own name."""
+        counts: dict[str, int] = {}
+        for resource, amount in ((node.get("status") or {}).get("allocatable") or {}).items():
+            if resource.startswith("nvidia.com/"):
+                counts[self.known.by_resource(resource) or resource] = quantity(amount)
+        return counts
+
+    def _gpu(self, name: str, gpu: Json, slots: tuple[record.Slot, ...]) -> record.Gpu:
+        by_device = self.boards.get(name) or _boards_by_device(self.pci_devices.items.get(name))
+        boards = _boards_by_types(slots) or by_device
+        mig = self.mig.items.get(name)
+        return record.Gpu(
+            name=name,
+            node=gpu["spec"].get("nodeName", ""),
+            address=gpu["spec"].get("address", ""),
+            boards=boards,
+            mode=record.MIG if self._in_mig_mode(name, gpu, boards, slots) else record.TIME_SLICED,
+            sharing=bool(gpu["spec"].get("enabled")),
+            vf_capacity=len((gpu.get("status") or {}).get("vfAddresses") or []) or None,
+            slots=slots,
+            max_instances=_mig_instances(mig, boards, slots),
+            blocked="claimed for passthrough" if name in self.claims.items else "",
+        )
+
+    def _in_mig_mode(self, name: str, gpu: Json, boards: tuple[str, ...], slots: tuple[record.Slot, ...]) -> bool:
+        """Whether a GPU is in MIG mode, or will be: from 1.7 on Harvester sets it with SR-IOV (harvester.md 5.6)."""
+        shown = [parsed.mig for parsed in map(parse_or_none, _types(slots)) if parsed]
+        if name in self.mig.items or any(shown):
+            return True
+        capable = bool(boards) and all(board and board.mig_capable for board in map(catalog.find_board, boards))
+        return capable and not shown and self.era.has_mig and not (self.era.skips_mig and skips_mig(gpu))
+
+    def _slot(self, vgpu: Json, counted: set[str]) -> record.Slot:
+        name, spec, status = vgpu["metadata"]["name"], vgpu["spec"], vgpu.get("status") or {}
+        configured = self.configured_type(vgpu)
+        asked = spec.get("vGPUTypeName") or configured
+        # A type that was never a type is still asked for, and stands in the way.
+        wanted = (asked or UNNAMED) if spec.get("enabled") else None
+        offered = tuple(status.get("availableTypes") or ())
+        handed_out = self.claimed_type(vgpu)
+        hardware = None
+        if handed_out and configured:
+            hardware = configured if configured != handed_out else None
+            configured = handed_out
+        elif handed_out and handed_out != wanted:
+            # A claim that its vGPU left behind: whatever is put here would be handed out as that (harvester.md 5.5).
+            offered = tuple(one for one in offered if one == handed_out)
+        return record.Slot(
+            name=name,
+            address=spec.get("address", ""),
+            profile=configured,
+            wanted=wanted,
+            allocatable=name in counted,
+            holders=self.users.holders(name),
+            offered=offered,
+            hardware=hardware,
+            owner=_owner(vgpu) if spec.get("enabled") else None,
+        )
+
+    def configured_type(self, vgpu: Json) -> str | None:
+        """The type that the driver has put on a device.
+
+        From 1.8 on the driver only knows its number. If the controller's note of the name got lost, the claim, which
+        was made for the same request, still has it.
+        """
+        status = vgpu.get("status") or {}
+        if status.get("vGPUStatus") != r.CONFIGURED:
+            return None
+        return status.get("configureVGPUTypeName") or self.claimed_type(vgpu)
+
+    def claimed_type(self, vgpu: Json) -> str | None:
+        """The type under which a node hands this device out, where that is recorded.
+
+        From 1.8 on the claim decides, and may name another type than the status does (harvester.md 5.5 and 6.7).
+        """
+        claim = self.claims.items.get(vgpu["metadata"]["name"]) if self.era.vendor_vfio else None
+        resource = claimed_resource(claim)
+        if resource is None:
+            return None
+        status_type = (vgpu.get("status") or {}).get("configureVGPUTypeName") or ""
+        if resource == self.era.resource(status_type):
+            return str(status_type)
+        return self.known.by_resource(resource) or resource
+
+    def _counted(self) -> set[str]:
+        """The vGPUs that their nodes count as allocatable.
+
+        A node only says how many of a type there are. If they are fewer than the devices, those that VMs run on are
+        among them for certain, and of the rest the first are taken to be.
+        """
+        by_resource: dict[tuple[str, str], list[str]] = {}
+        for name, vgpu in self.vgpus.items.items():
+            type_name = self.configured_type(vgpu)
+            if type_name and self._bound(name, type_name):
+                node = vgpu["spec"].get("nodeName", "")
+                by_resource.setdefault((node, self.era.resource(type_name)), []).append(name)
+        counted: set[str] = set()
+        for (node, resource), names in by_resource.items():
+            amount = allocatable(self.nodes.items.get(node), resource)
+            if amount < len(names):
+                names.sort(key=lambda name: (not any(user.running for user in self.users.holders(name)), name))
+            counted.update(names[:amount])
+        return counted
+
+    def _bound(self, name: str, type_name: str) -> bool:
+        if not self.era.vendor_vfio:
+            return True
+        claim = self.claims.items.get(name)
+        bound = claim is not None and (claim.get("status") or {}).get("passthroughEnabled")
+        return bool(bound) and claimed_resource(claim) == self.era.resource(type_name)
+
+
+# What is asked of a vGPU that is enabled without a type.
+UNNAMED = "(no type)"
+
+
+def parent_of(vgpu: Json) -> str:
+    spec = vgpu.get("spec") or {}
+    node, address = spec.get("nodeName"), spec.get("parentGPUDeviceAddress")
+    if node and address:
+        return r.device_name(node, address)
+    return str((vgpu["metadata"].get("labels") or {}).get(r.PARENT_LABEL) or "")
+
+
+def _owner(vgpu: Json) -> str | None:
+    """For whom a vGPU was enabled, as far as it carries a mark."""
+    return (vgpu["metadata"].get("annotations") or {}).get(r.OWNER_ANNOTATION) or None
+
+
+def skips_mig(gpu: Json) -> bool:
+    """Whether a GPU is marked to stay time-sliced."""
+    return (gpu["metadata"].get("annotations") or {}).get(r.SKIP_MIG_ANNOTATION) == "true"
+
+
+def claimed_resource(claim: Json | None) -> str | None:
+    """The resource that a vGPU's claim makes its node advertise; None for one that is on its way out."""
+    if claim is None or "deletionTimestamp" in claim["metadata"]:
+        return None
+    return (claim["metadata"].get("annotations") or {}).get(r.OVERRIDE_ANNOTATION)
+
+
+def allocatable(node: Json | None, resource: str, *, kind: str = "allocatable") -> int:
+    return quantity((((node or {}).get("status") or {}).get(kind) or {}).get(resource, "0"))
+
+
+def is_ready(node: Json | None) -> bool:
+    conditions = ((node or {}).get("status") or {}).get("conditions") or []
+    return any(one.get("type") == "Ready" and one.get("status") == "True" for one in conditions)
+
+
+def is_made_by_hand(claim: Json) -> bool:
+    """Whether a claim is no vGPU's own: Harvester makes those itself, and marks them with their resource."""
+    metadata = claim["metadata"]
+    owners = {one.get("kind") for one in metadata.get("ownerReferences") or []}
+    return "VGPUDevice" not in owners and r.OVERRIDE_ANNOTATION not in (metadata.get("annotations") or {})
+
+
+def _types(slots: tuple[record.Slot, ...]) -> Iterator[str]:
+    """One type of each slot that shows any."""
+    for slot in slots:
+        if slot.profile:
+            yield slot.profile
+        elif slot.offered:
+            yield slot.offered[0]
+
+
+def _boards_by_types(slots: tuple[record.Slot, ...]) -> tuple[str, ...]:
+    for name in _types(slots):
+        parsed = parse_or_none(name)
+        if parsed is not None:
+            return (parsed.board,)
+    return ()
+
+
+def _boards_by_device(device: Json | None) -> tuple[str, ...]:
+    if device is None:
+        return ()
+    found = catalog.boards_with_pci_id((device.get("status") or {}).get("deviceId", ""))
+    return tuple(board.name for board in found if board.sriov)
+
+
+def _mig_instances(mig: Json | None, boards: tuple[str, ...], slots: tuple[record.Slot, ...]) -> dict[str, int]:
+    """How many GPU instances serve each type, by the MIG configuration: an instance of 1g.5gb serves A100-1-5C."""
+    if mig is None:
+        return {}
+    configuration = read_configuration(mig)
+    counts = configuration.instances
+    names = {name for slot in slots for name in ((slot.profile or ""), *(slot.offered or ()))}
+    shown = {size_of(parsed): name for name in sorted(names) if (parsed := parse_or_none(name))}
+    found: dict[str, int] = {}
+    if configuration.counted and configuration.status != OUT_OF_SYNC:
+        found.update({name: 0 for size, name in shown.items() if size})
+    for size, count in counts.items():
+        name = shown.get(size) or (served_type(boards[0], size) if len(boards) == 1 else None)
+        if name:
+            found[name] = count
+    return found
+
+
+def read(api: ApiClient, harvester_version: str | None = None) -> Snapshot:
+    """Seven requests side by side, or six if the version is given.
+
+    One more where a card does not show what it is, one more for MIG, and one more where only launcher pods can tell
+    which vGPUs are in use.
+    """
+
+    def listed(path: str) -> ObjectList:
+        return ObjectList.of(api.get(path))
+
+    def optional(path: str) -> ObjectList:
+        try:
+            return listed(path)
+        except NotFound:
+            return ObjectList()
+
+    def told_era() -> eras.HarvesterVersion | None:
+        if harvester_version:
+            return eras.chosen(harvester_version)
+        try:
+            found = api.get_or_none(r.SERVER_VERSION)
+        except Forbidden:
+            return None
+        return eras.told(str(found.get("value") or "")) if found else None
+
+    try:
+        told, gpus, vgpus, nodes, vms, instances, claims = api.together(
+            [
+                # First, since a version without vGPUs has no GPU devices either, and that is the better reason.
+                told_era,
+                lambda: listed(r.GPUS),
+                lambda: listed(r.VGPUS),
+                lambda: listed(r.NODES),
+                lambda: optional(r.VMS),
+                lambda: optional(r.INSTANCES),
+                lambda: listed(r.CLAIMS),
+            ]
+        )
+    except NotFound as error:
+        raise AddonMissing(
+            "The cluster has no GPU devices in its API.",
+            hint=f"Enable the addon {r.PCIDEVICES_ADDON} first: vgpu.fleet.harvester_addon.",
+        ) from error
+    era = told or eras.seen(vgpus.items.values())
+    shown: set[str] = set()
+    mig = False
+    for vgpu in vgpus.items.values():
+        type_name = _shown_type(vgpu)
+        if type_name:
+            shown.add(parent_of(vgpu))
+            mig = mig or bool((parsed := parse_or_none(type_name)) and parsed.mig)
+    # A card that shows no type is told by its PCI id. If it is on and still shows none it may be in MIG mode.
+    silent = set(gpus.items) - shown
+    mig = mig or any(gpus.items[name]["spec"].get("enabled") for name in silent)
+
+    def launcher_pods() -> Pods:
+        try:
+            return Pods(ObjectList.of(api.get(r.LAUNCHER_PODS, labelSelector=r.LAUNCHER_SELECTOR)).items)
+        except Forbidden:
+            return Pods(readable=False)
+
+    pci_devices, migs, pods = api.together(
+        [
+            lambda: listed(r.PCI_DEVICES) if silent else ObjectList(),
+            lambda: optional(r.MIG_CONFIGURATIONS) if mig and era.has_mig else ObjectList(),
+            lambda: launcher_pods() if _only_pods_can_tell(gpus, nodes, instances) else Pods(),
+        ]
+    )
+    return Snapshot(era, gpus, vgpus, nodes, vms, instances, claims, pci_devices, migs, pods, now=api.now)
+
+
+def _only_pods_can_tell(gpus: ObjectList, nodes: ObjectList, instances: ObjectList) -> bool:
+    """Whether a launcher pod may have vGPUs of which no running instance tells.
+
+    An instance that has ended may still have its pod. A node that has lost its connection goes on running pods whose
+    instances were given up and replaced.
+    """
+    if any(
+        not is_live(instance) and (instance.get("status") or {}).get("activePods") and started_with(instance)
+        for instance in instances.items.values()
+    ):
+        return True
+    hosts = {gpu["spec"].get("nodeName") for gpu in gpus.items.values()}
+    return any(not is_ready(node) for name, node in nodes.items.items() if name in hosts)
+
+
+def _shown_type(vgpu: Json) -> str | None:
+    status = vgpu.get("status") or {}
+    return status.get("configureVGPUTypeName") or next(iter(status.get("availableTypes") or ()), None)

@@ -1,0 +1,418 @@
+# Copyright: (c) 2026, The vgpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Which VM has, or will take, which vGPU device: the one answer that everything that takes something away relies on.
+
+No single object in the cluster says it. The answer is the union of
+
+- what the running instance (VMI) was started with, and what the VM asks for, which differ after an edit;
+- what Harvester's allocation annotation says;
+- what launcher pods have that no running instance accounts for;
+- PCIDeviceClaims that somebody made by hand.
+
+The annotation alone may rule a device out, and only where it can be relied on: Harvester writes it when an instance has
+reached the phase Running and does not clear it when the VM stops, so until then it describes an earlier run. When it
+was written tells which one (see `annotation_age`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.model import Holder, UnboundRequest
+from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.profile import RESOURCE_PREFIX, Key, parse_or_none
+from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.profile_resolver import ProfileResolver
+from ansible_collections.vgpu.fleet.plugins.module_utils.harvester import paths as r
+from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.read.annotation_age import is_of_this_run
+
+Json = dict[str, Any]
+# By part of the annotation, then by resource: the names of devices.
+Allocation = dict[str, dict[str, list[str]]]
+
+ENDED = ("Succeeded", "Failed")
+NOTE_PARTS = ("gpus", "hostdevices")
+DEVICE_FIELDS = ("gpus", "hostDevices")
+
+
+# Reading single objects
+
+
+def devices_of(vm: Json) -> Json:
+    template = ((vm.get("spec") or {}).get("template") or {}).get("spec") or {}
+    devices: Json = (template.get("domain") or {}).get("devices") or {}
+    return devices
+
+
+def requested(vm: Json) -> list[tuple[str, str]]:
+    """(name, resource) of each device a VM asks for, in either era's field."""
+    return _listed(devices_of(vm))
+
+
+def started_with(instance: Json) -> list[tuple[str, str]]:
+    """(name, resource) of each device that an instance was created with."""
+    domain = (instance.get("spec") or {}).get("domain") or {}
+    return _listed(domain.get("devices") or {})
+
+
+def _listed(devices: Json) -> list[tuple[str, str]]:
+    return [
+        (str(device.get("name") or ""), str(device.get("deviceName") or ""))
+        for field_name in DEVICE_FIELDS
+        for device in devices.get(field_name) or []
+        if isinstance(device, dict)
+    ]
+
+
+def read_note(text: str | None) -> Allocation | None:
+    """An allocation annotation; None for one that Harvester's controllers cannot read either.
+
+    They decode it into maps of lists of names, match its keys without regard to case, and take null for empty.
+    """
+    try:
+        details = json.loads(text) if text else {}
+    except ValueError:
+        return None
+    if details is None:
+        details = {}
+    if not isinstance(details, dict):
+        return None
+    found: Allocation = {part: {} for part in NOTE_PARTS}
+    for key, resources in details.items():
+        part = found.get(key.lower())
+        if part is None or resources is None:
+            continue
+        if not isinstance(resources, dict):
+            return None
+        for resource, devices in resources.items():
+            names = [] if devices is None else devices
+            if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+                return None
+            part.setdefault(resource, []).extend(names)
+    return found
+
+
+def note_text(vm: Json) -> str | None:
+    annotations = (vm.get("metadata") or {}).get("annotations") or {}
+    text: str | None = annotations.get(r.ALLOCATION_NOTE)
+    return text
+
+
+def allocation(vm: Json) -> dict[str, list[str]]:
+    """Devices by resource from a VM's allocation annotation; a broken one reads as none (see `broken_notes`)."""
+    found: dict[str, list[str]] = {}
+    for resources in (read_note(note_text(vm)) or {}).values():
+        for resource, devices in resources.items():
+            found.setdefault(resource, []).extend(devices)
+    return found
+
+
+def broken_notes(vms: Mapping[str, Json]) -> list[str]:
+    """VMs whose annotation cannot be read: one of them takes down the controllers of all nodes."""
+    return [key for key, vm in vms.items() if read_note(note_text(vm)) is None]
+
+
+def is_live(instance: Json | None) -> bool:
+    return instance is not None and (instance.get("status") or {}).get("phase") not in ENDED
+
+
+def is_migrating(instance: Json) -> bool:
+    state = (instance.get("status") or {}).get("migrationState") or {}
+    return bool(state) and not (state.get("completed") or state.get("failed"))
+
+
+def nodes_of(instance: Json) -> list[str]:
+    """The nodes on which an instance may have devices: where it runs, and where its other launcher pods are."""
+    status = instance.get("status") or {}
+    found = [status.get("nodeName"), *(status.get("activePods") or {}).values()]
+    if is_migrating(instance):
+        state = status["migrationState"]
+        found += [state.get("sourceNode"), state.get("targetNode")]
+    return sorted({node for node in found if node})
+
+
+def quantity(text: object) -> int:
+    """A Kubernetes quantity as a whole number, rounded down; 0 for what is none."""
+    from decimal import Decimal, InvalidOperation
+
+    digits = str(text).strip()
+    for suffix, factor in _SUFFIXES.items():
+        if digits.endswith(suffix):
+            digits, scale = digits.removesuffix(suffix), factor
+            break
+    else:
+        scale = Decimal(1)
+    try:
+        return int(Decimal(digits) * scale)
+    except (InvalidOperation, OverflowError, ValueError):
+        return 0
+
+
+def _suffixes() -> dict[str, Any]:
+    from decimal import Decimal
+
+    binary = {f"{letter}i": Decimal(1024) ** power for power, letter in enumerate("KMGTPE", 1)}
+    decimal = {letter: Decimal(1000) ** power for power, letter in enumerate("kMGTPE", 1)}
+    small = {letter: Decimal(1000) ** -power for power, letter in enumerate("mun", 1)}
+    return {**binary, **decimal, **small}
+
+
+_SUFFIXES = _suffixes()
+
+
+# All of them together
+
+
+@dataclass(frozen=True)
+class Device:
+    """What is known of a vGPU device here: its node, the types it may be handed out as, and whether they last.
+
+    They do not if the device is asked to be something else, which it becomes at the next reboot.
+    """
+
+    node: str = ""
+    types: frozenset[str] = frozenset()
+    lasts: bool = True
+
+
+@dataclass(frozen=True)
+class Pods:
+    """Launcher pods, where they were looked at. `readable` is False where they could not be listed."""
+
+    items: Mapping[str, Json] = field(default_factory=dict)
+    readable: bool = True
+
+
+class VmUsage:
+    """Which VMs hold, or would take, which devices."""
+
+    def __init__(
+        self,
+        vms: Mapping[str, Json],
+        instances: Mapping[str, Json],
+        devices: Mapping[str, Device],
+        known: ProfileResolver,
+        pods: Pods | None = None,
+        now: float | None = None,
+    ) -> None:
+        self._vms = vms
+        self._instances = instances
+        self._devices = devices
+        self._known = known
+        self._pods = pods or Pods()
+        self._now = now
+        self._by_device: dict[str, dict[str, Holder]] = {}
+        self._claims: list[UnboundRequest] = []
+        self._noted_twice = self._named_by_several_annotations()
+        keys = list({**vms, **instances})
+        for key in keys:
+            if is_live(instances.get(key)):
+                self._read_live(key, instances[key])
+        for pod in self._pods.items.values():
+            self._read_pod(pod)
+        stopped = [key for key in keys if not is_live(instances.get(key))]
+        for key in stopped:
+            self._read_ended(key)
+        # The last: what others have, or may have, is not there for a VM that starts.
+        for key in stopped:
+            self._read_stopped(key)
+
+    def holders(self, device: str) -> tuple[Holder, ...]:
+        return tuple(holder for _key, holder in sorted(self._by_device.get(device, {}).items()))
+
+    def unbound_claims(self) -> tuple[UnboundRequest, ...]:
+        return tuple(self._claims)
+
+    def hold(self, device: str, holder: Holder) -> None:
+        self._by_device.setdefault(device, {})[f"{holder.kind} {holder.path}"] = holder
+
+    def using(self, *, running: bool | None = None) -> list[str]:
+        """VMs that have vGPUs or ask for them, by path."""
+        holders = [holder for name in self._devices for holder in self.holders(name)]
+        holders += [claim.holder for claim in self._claims]
+        return sorted({holder.path for holder in holders if running is None or holder.running == running})
+
+    def type_of(self, resource: str) -> str | None:
+        """The vGPU type that a resource stands for; None for other devices, such as a whole GPU.
+
+        Names that Harvester makes for PCI devices have no hyphens, so they never look like a profile.
+        """
+        known = self._known.by_resource(resource)
+        if known:
+            return known
+        return resource if resource.startswith(RESOURCE_PREFIX) and parse_or_none(resource) else None
+
+    def _named_by_several_annotations(self) -> set[str]:
+        counts: Counter[str] = Counter()
+        for key, instance in self._instances.items():
+            if _is_running(instance):
+                counts.update(set(_flat(allocation(self._vms.get(key, instance)))))
+        return {device for device, count in counts.items() if count > 1}
+
+    def _read_live(self, key: str, instance: Json) -> None:
+        vm = self._vms.get(key)
+        holder = _holder(vm or instance, running=True)
+        started = started_with(instance)
+        wanted = requested(vm) if vm is not None else started
+        noted = self._hold_noted(vm or instance, holder)
+        before = self._names(started)
+        reliable = self._is_reliable(vm or instance, instance, edited=wanted != started)
+        if reliable:
+            # The names of devices in a VM are wishes, unless they were edited in for its next start.
+            named = [name for name in self._names(wanted) if name not in before]
+            node = (instance.get("status") or {}).get("nodeName")
+            others = [other for other in nodes_of(instance) if other != node]
+            if is_migrating(instance) and others:
+                self._claim(self._counts(started), holder, others)
+        else:
+            named = [*self._names(wanted), *before]
+            self._claim(self._counts(started), holder, nodes_of(instance) or [None])
+        for device in named:
+            self.hold(device, holder)
+        more = self._counts(wanted) - self._counts(started)
+        if reliable:
+            more -= self._types_of(named)
+        # A VM without any vGPU yet may be started on another node.
+        here = (instance.get("status") or {}).get("nodeName") if started or noted else None
+        self._claim(more, holder, [here], pending=True)
+
+    def _hold_noted(self, vm: Json, holder: Holder) -> set[str]:
+        noted = set(_flat(allocation(vm)))
+        for device in noted:
+            self.hold(device, holder)
+        return noted
+
+    def _read_ended(self, key: str) -> None:
+        instance = self._instances.get(key)
+        if instance is not None and not self._pods.readable:
+            # The pods that the instance still lists could not be looked at, so they may still have its devices.
+            nodes = sorted(set(((instance.get("status") or {}).get("activePods") or {}).values()))
+            self._claim(self._counts(started_with(instance)), _holder(instance, running=True), nodes)
+
+    def _read_stopped(self, key: str) -> None:
+        vm = self._vms.get(key)
+        found = vm or self._instances[key]
+        holder = _holder(found, running=False)
+        wanted = requested(vm) if vm is not None else started_with(found)
+        # A device that becomes something else at the next reboot may not be there any more when the VM starts.
+        candidates = {*_flat(allocation(found)), *self._names(wanted)}
+        lasting = [name for name in candidates if self._devices.get(name, Device()).lasts]
+        usable = [name for name in lasting if not self._may_be_had(name)]
+        more = self._counts(wanted) - self._types_of(lasting)
+        instead = self._counts(wanted) - self._types_of(usable) - more
+        self._claim(more, holder, [None])
+        self._claim(instead, holder, [None], protective=True)
+        self._hold_noted(found, holder)
+        for device in self._names(wanted):
+            self.hold(device, holder)
+
+    def _may_be_had(self, name: str) -> bool:
+        """Whether another VM has a device, may have it, or is the first of several that are to get it."""
+        if self._by_device.get(name):
+            return True
+        device = self._devices.get(name, Device())
+        types = set(map(_key, device.types))
+        return any(
+            claim.in_use and claim.node in (None, device.node) and _key(claim.profile) in types
+            for claim in self._claims
+        )
+
+    def _is_reliable(self, vm: Json, instance: Json, *, edited: bool) -> bool:
+        """Whether the annotation tells for certain which devices an instance has."""
+        if not _is_running(instance) or (len(nodes_of(instance)) > 1 and not is_migrating(instance)):
+            return False
+        if not is_of_this_run(vm, instance, self._now, edited=edited):
+            return False
+        node = (instance.get("status") or {}).get("nodeName")
+        by_type: dict[Key | str, set[str]] = {}
+        for resource, names in allocation(vm).items():
+            type_name = self.type_of(resource)
+            if type_name is None:
+                continue
+            for name in names:
+                device = self._devices.get(name)
+                if device is None or device.node != node or name in self._noted_twice:
+                    return False
+                if _key(type_name) not in map(_key, device.types):
+                    return False
+                by_type.setdefault(_key(type_name), set()).add(name)
+        counts = Counter({key: len(names) for key, names in by_type.items()})
+        return counts == Counter(map(_key, self._counts(started_with(instance)).elements()))
+
+    def _read_pod(self, pod: Json) -> None:
+        """A launcher pod whose instance has ended or is gone, as on a node that lost its connection."""
+        metadata, spec = pod["metadata"], pod.get("spec") or {}
+        if (pod.get("status") or {}).get("phase") in ENDED:
+            return
+        counts: Counter[str] = Counter()
+        for container in spec.get("containers") or []:
+            resources = container.get("resources") or {}
+            for resource, amount in {**(resources.get("requests") or {}), **(resources.get("limits") or {})}.items():
+                type_name = self.type_of(resource)
+                if type_name:
+                    counts[type_name] += quantity(amount)
+        owners = metadata.get("ownerReferences") or []
+        owner: Json = next((one for one in owners if one.get("kind") == r.INSTANCE_KIND), {})
+        name = owner.get("name") or (metadata.get("labels") or {}).get(r.VM_NAME_LABEL) or metadata["name"]
+        instance = self._instances.get(f"{metadata.get('namespace', '')}/{name}")
+        mine = instance is not None and owner.get("uid") == instance["metadata"].get("uid")
+        if mine and is_live(instance):
+            return
+        named = {"metadata": {"name": name, "namespace": metadata.get("namespace", "")}}
+        self._claim(counts, _holder(named, running=True), [spec.get("nodeName") or None])
+
+    def _names(self, wanted: Iterable[tuple[str, str]]) -> list[str]:
+        return [name for name, _resource in wanted if name in self._devices]
+
+    def _counts(self, wanted: Iterable[tuple[str, str]]) -> Counter[str]:
+        types = (self.type_of(resource) for _name, resource in wanted)
+        return Counter(type_name for type_name in types if type_name)
+
+    def _types_of(self, names: Collection[str]) -> Counter[str]:
+        counts: Counter[str] = Counter()
+        for name in set(names):
+            counts.update(sorted(self._devices.get(name, Device()).types)[:1])
+        return counts
+
+    def _claim(
+        self,
+        counts: Counter[str],
+        holder: Holder,
+        nodes: Iterable[str | None],
+        *,
+        pending: bool = False,
+        protective: bool = False,
+    ) -> None:
+        self._claims += [
+            UnboundRequest(profile, count, holder, node, pending, protective)
+            for node in nodes
+            for profile, count in sorted(counts.items())
+            if count > 0
+        ]
+
+
+def _is_running(instance: Json) -> bool:
+    return (instance.get("status") or {}).get("phase") == "Running"
+
+
+def _holder(vm: Json, *, running: bool) -> Holder:
+    metadata = vm["metadata"]
+    return Holder(
+        name=metadata["name"],
+        namespace=metadata.get("namespace", ""),
+        running=running,
+        labels=metadata.get("labels") or {},
+    )
+
+
+def _flat(by_resource: Mapping[str, list[str]]) -> list[str]:
+    return [device for devices in by_resource.values() for device in devices]
+
+
+def _key(type_name: str) -> Key | str:
+    parsed = parse_or_none(type_name)
+    return parsed.key if parsed else type_name

@@ -1,0 +1,210 @@
+# Copyright: (c) 2026, The vgpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""GPUs and VMs as they were before another layout, the device entries that VMs get, and what a journal tells. Pure."""
+
+from __future__ import annotations
+
+import copy
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.model import Fleet, Gpu
+from ansible_collections.vgpu.fleet.plugins.module_utils.harvester import paths as r
+from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.apply import journal
+from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.apply.journal import DONE, PLANNED, Entry
+from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.vm import model as vm_devices
+from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.vm.model import FIELDS, VmState
+from ansible_collections.vgpu.fleet.plugins.module_utils.kube.client import Json
+
+MANUAL, ALWAYS = "Manual", "Always"
+RUN_FIELDS = ("running", "runStrategy")
+
+
+@dataclass(frozen=True)
+class GpuRecord:
+    """A GPU as it was: its vGPUs by device, and whether SR-IOV was on."""
+
+    name: str
+    vgpus: tuple[tuple[str, str], ...]
+    sriov: bool
+
+    @classmethod
+    def of(cls, gpu: Gpu) -> GpuRecord:
+        return cls(gpu.name, tuple(sorted(_enabled(gpu).items())), gpu.sharing)
+
+    def as_dict(self) -> Json:
+        return {"vgpus": [list(one) for one in self.vgpus], "sriov": self.sriov}
+
+    @classmethod
+    def read(cls, name: str, before: Json) -> GpuRecord:
+        return cls(name, tuple((device, profile) for device, profile in before["vgpus"]), bool(before["sriov"]))
+
+    def differs(self, fleet: Fleet) -> bool:
+        now = next((gpu for gpu in fleet.gpus if gpu.name == self.name), None)
+        return now is None or _enabled(now) != dict(self.vgpus) or now.sharing != self.sriov
+
+
+def _enabled(gpu: Gpu) -> dict[str, str]:
+    return {slot.name: slot.profile or slot.wanted or "" for slot in gpu.slots if slot.wanted}
+
+
+@dataclass(frozen=True)
+class VmRecord:
+    """A VM as it was, and the vGPUs that it gets.
+
+    `run` is what its spec says about running, `ran` whether it has to be started again, and `ready` whether it ran well
+    enough to wait for it.
+    """
+
+    path: str
+    run: Mapping[str, Any]
+    ran: bool
+    ready: bool
+    devices: Mapping[str, list[Json]]
+    note: str | None
+    gets: Mapping[str, int]
+
+    @classmethod
+    def of(cls, machine: VmState, gets: Mapping[str, int]) -> VmRecord:
+        spec, status = machine.vm.get("spec") or {}, machine.vm.get("status") or {}
+        told = spec.get("running") is True or spec.get("runStrategy") == ALWAYS
+        shown = status.get("printableStatus") or "Stopped"
+        return cls(
+            path=machine.path,
+            run={name: spec[name] for name in RUN_FIELDS if name in spec},
+            ran=machine.running or told or shown != "Stopped",
+            ready=phase_of(machine.instance) == "Running",
+            devices=copy.deepcopy(machine.devices),
+            note=machine.note_text,
+            gets=dict(gets),
+        )
+
+    def before(self) -> Json:
+        return {
+            "run": dict(self.run),
+            "ran": self.ran,
+            "ready": self.ready,
+            "devices": dict(self.devices),
+            "note": self.note,
+        }
+
+    @classmethod
+    def read(cls, path: str, entry: Entry) -> VmRecord:
+        return cls(path, gets=(entry.after or {}).get("vgpus") or {}, **(entry.before or {}))
+
+    @property
+    def manual(self) -> bool:
+        return self.run.get("runStrategy") == MANUAL
+
+    @property
+    def run_patch(self) -> Json:
+        """What starts it again: what it was set to. The two fields exclude each other."""
+        return {name: self.run.get(name) for name in RUN_FIELDS}
+
+
+def phase_of(instance: Json | None) -> str:
+    return str(((instance or {}).get("status") or {}).get("phase") or "")
+
+
+def with_devices(machine: VmState, devices: Mapping[str, list[Json]]) -> VmState:
+    """The VM as if it asked for these devices."""
+    vm = copy.deepcopy(machine.vm)
+    domain = vm.setdefault("spec", {}).setdefault("template", {}).setdefault("spec", {}).setdefault("domain", {})
+    domain["devices"] = {**(domain.get("devices") or {}), **{name: list(devices.get(name) or []) for name in FIELDS}}
+    return machine.with_vm(vm, machine.instance)
+
+
+def without_vgpus(machine: VmState) -> dict[str, list[Json]]:
+    return {name: [one for one in machine.devices[name] if not machine.type_of(one)] for name in FIELDS}
+
+
+def put_into(machine: VmState, devices: Mapping[str, list[Json]]) -> dict[str, list[Json]]:
+    """These devices, as far as they are vGPUs; all others stay as the VM has them now."""
+    recorded = with_devices(machine, devices)
+    if without_vgpus(recorded) == without_vgpus(machine):
+        return recorded.devices
+    vgpus = {name: [one for one in recorded.devices[name] if machine.type_of(one)] for name in FIELDS}
+    return {name: without_vgpus(machine)[name] + vgpus[name] for name in FIELDS}
+
+
+def given(machine: VmState, gets: Mapping[str, int], device_names: Iterable[str]) -> dict[str, list[Json]]:
+    """The devices of a VM that gets these vGPUs. Entries keep their name, tag and options; the profile is exchanged.
+
+    A name that Harvester made of the device that the VM had says something about that device, so it is not kept for
+    another profile.
+    """
+    if machine.vgpus == Counter(gets):
+        return machine.devices
+    made = set(device_names)
+    left = Counter(gets)
+    kept = Counter[str]()
+    missing = sorted((left - machine.vgpus).elements())
+    exchanged: dict[str, list[Json]] = {name: [] for name in FIELDS}
+    for name in FIELDS:
+        for device in machine.devices[name]:
+            type_name = machine.type_of(device)
+            if type_name is None or kept[type_name] < left[type_name]:
+                kept[type_name or ""] += 1
+                exchanged[name].append(device)
+            elif missing:
+                label = device.get("name", "")
+                resource = machine.era.resource(missing.pop(0))
+                exchanged[name].append({**device, "deviceName": resource, "name": "" if label in made else label})
+    return dict(vm_devices.plan(with_devices(machine, exchanged), gets, restart=False).devices)
+
+
+def same_entries(one: Mapping[str, list[Json]], other: Mapping[str, list[Json]]) -> bool:
+    """From 1.8 on a webhook may move entries from one field to the other."""
+    return [entry for name in FIELDS for entry in one[name]] == [entry for name in FIELDS for entry in other[name]]
+
+
+@dataclass(frozen=True)
+class Batch:
+    """GPUs that are changed together, and the VMs that are stopped for it."""
+
+    gpus: tuple[GpuRecord, ...]
+    vms: tuple[VmRecord, ...]
+
+    @property
+    def gpu_names(self) -> tuple[str, ...]:
+        return tuple(gpu.name for gpu in self.gpus)
+
+    @property
+    def said(self) -> str:
+        return ", ".join(self.gpu_names or [vm.path for vm in self.vms])
+
+    @property
+    def paths(self) -> list[str]:
+        """VMs first: the GPUs tell that they are done."""
+        return [*(journal.vm_path(vm.path) for vm in self.vms), *map(journal.gpu_path, self.gpu_names)]
+
+
+def batches_of(found: Mapping[str, Entry]) -> list[Batch]:
+    """What the run had begun, by its journal. What it had only planned was not touched."""
+    gpus = {path.rsplit("/", 1)[-1]: entry for path, entry in found.items() if path.startswith(r.GPUS)}
+    vms = {journal.said(path).removeprefix("VM "): entry for path, entry in found.items() if path not in gpus}
+    vms = {path: entry for path, entry in vms.items() if "/" in path}
+    begun: list[Batch] = []
+    for together in sorted({entry.gpus for entry in gpus.values() if entry.phase != PLANNED}):
+        members = {name: gpus[name] for name in together if name in gpus}
+        if any(entry.phase in (PLANNED, DONE) for entry in members.values()):
+            # The first VM is stopped when all GPUs are marked. Once one is done, only the journal is to be removed.
+            continue
+        paths = sorted({path for entry in members.values() for path in entry.vms})
+        begun.append(
+            Batch(
+                tuple(GpuRecord.read(name, entry.before or {}) for name, entry in sorted(members.items())),
+                tuple(VmRecord.read(path, vms[path]) for path in paths if path in vms and vms[path].before),
+            )
+        )
+    covered = {vm.path for batch in begun for vm in batch.vms}
+    for path, entry in sorted(vms.items()):
+        # Its GPUs are not in the way, or their objects were made anew and have lost the journal.
+        alone = not any(name in gpus for name in entry.gpus)
+        if entry.before and path not in covered and alone:
+            begun.append(Batch((), (VmRecord.read(path, entry),)))
+    return begun

@@ -1,0 +1,96 @@
+# Copyright: (c) 2026, The vgpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Where a cluster disagrees with itself: nothing in Harvester shows it, and all of it leads to trouble later."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.mig import format_instances
+from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.model import Fleet, Gpu, Slot
+from ansible_collections.vgpu.fleet.plugins.module_utils.harvester import paths as r
+from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.read.mig_configuration import (
+    OUT_OF_SYNC,
+    read_configuration,
+)
+from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.read.snapshot import Snapshot
+from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.read.vm_usage import broken_notes
+from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.result.vm_findings import vm_findings
+
+
+@dataclass(frozen=True)
+class Finding:
+    kind: str
+    device: str
+    text: str
+
+    def as_dict(self) -> dict[str, str]:
+        return {"kind": self.kind, "device": self.device, "text": self.text}
+
+
+def findings(snapshot: Snapshot, fleet: Fleet) -> list[Finding]:
+    """All findings on a fleet, which may be a part of the snapshot's. Those about VMs concern every node."""
+    found = [
+        Finding(
+            "broken_note",
+            vm,
+            f"The allocation note of VM {vm} cannot be read, which takes the pcidevices controllers of all nodes down.",
+        )
+        for vm in broken_notes(snapshot.vms.items)
+    ]
+    found += [Finding(*finding) for finding in vm_findings(snapshot)]
+    for gpu in fleet.gpus:
+        if gpu.sharing and not gpu.vf_capacity:
+            text = f"SR-IOV of GPU {gpu.name} was asked for, and it has no virtual functions."
+            found.append(Finding("no_functions", gpu.name, text))
+        found += _of_mig(snapshot, gpu)
+        for slot in gpu.ordered_slots:
+            found += _of_slot(snapshot, gpu, slot)
+    return found
+
+
+def _of_mig(snapshot: Snapshot, gpu: Gpu) -> Iterator[Finding]:
+    item = snapshot.mig.items.get(gpu.name)
+    mig = read_configuration(item) if item else None
+    if mig is None or not mig.enabled:
+        return
+    if mig.status == OUT_OF_SYNC:
+        said = f": {mig.message}" if mig.message else ""
+        yield Finding("mig_out_of_sync", gpu.name, f"The MIG instances of GPU {gpu.name} are out of sync{said}.")
+    elif mig.instances and dict(mig.instances) != dict(mig.requested):
+        text = f"GPU {gpu.name} has {format_instances(mig.instances)}, and its MIG configuration asks for"
+        text += f" {format_instances(mig.requested)}, which it gets at a reboot."
+        yield Finding("mig_differs", gpu.name, text)
+
+
+def _of_slot(snapshot: Snapshot, gpu: Gpu, slot: Slot) -> Iterator[Finding]:
+    vgpu = snapshot.vgpus.items[slot.name]
+    if (vgpu["metadata"].get("labels") or {}).get(r.NODE_LABEL) != gpu.node:
+        text = f"vGPU device {slot.name} has lost its label {r.NODE_LABEL}, which stops the scan of node {gpu.node}."
+        yield Finding("lost_label", slot.name, text)
+    handed_out = snapshot.claimed_type(vgpu)
+    status_type = (vgpu.get("status") or {}).get("configureVGPUTypeName")
+    if slot.drifted and handed_out and handed_out != status_type:
+        text = f"vGPU {slot.name} is {status_type}, and node {gpu.node} hands it out as {handed_out}."
+        yield Finding("type_differs", slot.name, text)
+    elif slot.drifted:
+        text = f"vGPU {slot.name} is {slot.profile} and was asked to be {slot.wanted}, which it becomes at a reboot."
+        yield Finding("type_differs", slot.name, text)
+    elif slot.profile and not slot.wanted:
+        text = f"vGPU {slot.name} is disabled and still configured as {slot.profile}."
+        yield Finding("not_removed", slot.name, text)
+    elif slot.wanted and not slot.profile:
+        text = f"vGPU {slot.name} was asked to be {slot.wanted} and is not configured."
+        yield Finding("not_configured", slot.name, text)
+    elif slot.profile and not vgpu["spec"].get("vGPUTypeName"):
+        text = f"vGPU {slot.name} is {slot.profile} without having been asked to be, and is lost at a reboot."
+        yield Finding("not_asked_for", slot.name, text)
+    elif slot.state == "configured":
+        text = f"vGPU {slot.name} is configured as {slot.profile}, and node {gpu.node} does not count it."
+        yield Finding("not_counted", slot.name, text)
+    elif slot.empty and handed_out:
+        text = f"vGPU {slot.name} is disabled, and node {gpu.node} still offers it as {handed_out}."
+        yield Finding("claim_left_behind", slot.name, text)

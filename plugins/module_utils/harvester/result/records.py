@@ -1,0 +1,104 @@
+# Copyright: (c) 2026, The vgpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The records that modules return: those of the fleet, with the names a user needs to go on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from fnmatch import fnmatchcase
+from typing import Any
+
+from ansible_collections.vgpu.fleet.plugins.module_utils.fleet import catalog
+from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.model import MIG, Fleet, Gpu, Node, Slot
+from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.profile import parse_or_none, vsphere_name
+from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.version import HarvesterVersion
+
+Record = dict[str, Any]
+
+
+def spellings(type_name: str, era: HarvesterVersion) -> dict[str, str]:
+    """A type as this cluster spells it, and as other platforms do."""
+    parsed = parse_or_none(type_name)
+    listed = catalog.find_profile(type_name)
+    return {
+        "type": type_name,
+        "short": parsed.short if parsed else type_name,
+        "resource": era.resource(type_name),
+        "vsphere": vsphere_name(listed.name if listed else type_name),
+    }
+
+
+def profile_records(vgpus: Iterable[Record], era: HarvesterVersion) -> list[Record]:
+    """All spellings of the profiles that some vGPUs have: once each, since a thousand vGPUs may share one."""
+    names = {vgpu["profile"] or vgpu["requested"] for vgpu in vgpus} - {None}
+    return [spellings(name, era) for name in sorted(names)]
+
+
+def vgpu_record(gpu: Gpu, slot: Slot) -> Record:
+    known = {} if slot.address else {"name": None, "address": None}
+    return {**slot.as_dict(), **known, "node": gpu.node, "gpu": gpu.name}
+
+
+def is_enabled(gpu: Gpu, slot: Slot) -> bool:
+    return not slot.empty
+
+
+def vgpu_records(fleet: Fleet, shown: Callable[[Gpu, Slot], bool] = is_enabled) -> list[Record]:
+    """vGPUs in the fleet's order."""
+    return [vgpu_record(gpu, slot) for gpu, slot in fleet.slots() if shown(gpu, slot)]
+
+
+def filtered(
+    fleet: Fleet,
+    *,
+    nodes: Sequence[str] | None = None,
+    gpus: Sequence[str] | None = None,
+    profiles: Sequence[str] | None = None,
+) -> Fleet:
+    """A part of the fleet. A filter on GPUs also leaves out the nodes on which nothing is left.
+
+    None means no filter; an empty list selects nothing.
+    """
+
+    def matches(gpu: Gpu) -> bool:
+        if gpus is not None and not _matches(gpu.name, gpus):
+            return False
+        return profiles is None or any(
+            name in profiles for slot in gpu.slots for name in (slot.profile, *(slot.offered or ()))
+        )
+
+    chosen: list[Node] = []
+    for node in fleet.ordered_nodes:
+        if nodes is None or _matches(node.name, nodes):
+            left = tuple(gpu for gpu in node.gpus if matches(gpu))
+            if left or (gpus is None and profiles is None):
+                chosen.append(replace(node, gpus=left))
+    return replace(fleet, nodes=tuple(chosen))
+
+
+def _matches(name: str, patterns: Iterable[str]) -> bool:
+    return any(fnmatchcase(name, pattern) for pattern in patterns)
+
+
+def gpu_records(fleet: Fleet, gpus: Iterable[str]) -> list[Record]:
+    chosen = set(gpus)
+    return [gpu.as_dict() for gpu in fleet.gpus if gpu.name in chosen]
+
+
+def diff(before: Fleet, after: Fleet, gpus: Iterable[str]) -> Record:
+    """What changes on some GPUs, for Ansible's diff mode."""
+    chosen = set(gpus)
+    old, new = ({gpu.name: _summary(gpu) for gpu in fleet.gpus if gpu.name in chosen} for fleet in (before, after))
+    changed = [name for name, summary in old.items() if new.get(name) != summary]
+    return {"before": {name: old[name] for name in changed}, "after": {name: new.get(name) for name in changed}}
+
+
+def _summary(gpu: Gpu) -> Record:
+    vgpus = {slot.name: slot.profile or slot.wanted for slot in gpu.ordered_slots if not slot.empty}
+    summary: Record = {"sriov": "enabled" if gpu.sharing else "disabled", "vgpus": vgpus}
+    if gpu.mode == MIG:
+        summary["mig"] = {name: count for name, count in sorted(gpu.max_instances.items()) if count}
+    return summary

@@ -1,0 +1,30 @@
+# Copyright: (c) 2026, The vgpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What is wrong with VMs that have vGPUs, found by asking what it would take to give each what it has. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.read.snapshot import Snapshot
+from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.vm.model import VmState, described, plan
+
+
+def vm_findings(snapshot: Snapshot) -> Iterator[tuple[str, str, str]]:
+    """Kind, VM and sentence, in the order of VMs."""
+    for key, vm in sorted(snapshot.vms.items.items()):
+        machine = VmState(vm, snapshot.instances.items.get(key), snapshot.era, snapshot.known)
+        if machine.restart_required:
+            text = f"VM {key} runs with {described(machine.running_vgpus)}, and its spec asks for"
+            text += f" {described(machine.vgpus)}, which it gets when it is restarted."
+            yield "restart_required", key, text
+        if machine.note_text and machine.note is None:
+            continue  # A finding of its own: no vGPU of any VM is safe from it.
+        mended = plan(machine, machine.vgpus, restart=False)
+        if mended.note_text != machine.note_text:
+            text = f"VM {key} is stopped and noted to have vGPUs that it does not ask for, so they cannot be disabled."
+            yield "stale_note", key, text
+        if not machine.era.vendor_vfio and machine.displays > 1:
+            yield "two_displays", key, f"VM {key} has several vGPUs with a boot display, so it does not start."

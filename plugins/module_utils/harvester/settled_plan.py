@@ -1,0 +1,142 @@
+# Copyright: (c) 2026, The vgpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Plan a change once the GPUs that matter for it have settled."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
+
+from ansible_collections.vgpu.fleet.plugins.module_utils.errors import FleetError, join_names
+from ansible_collections.vgpu.fleet.plugins.module_utils.harvester import paths as r
+from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.cluster import Cluster
+from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.read import snapshot as snapshots
+from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.read.snapshot import Snapshot
+
+if TYPE_CHECKING:
+    from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.read import settling
+
+P = TypeVar("P")
+# Seconds between two looks at GPUs that are still changing: at what watches brought, or at lists that are read again.
+LOOK_PAUSE = 0.2
+READ_PAUSE = 2.0
+
+
+@dataclass(frozen=True)
+class Planned(Generic[P]):
+    """A plan, the cluster as it was planned with, and how much of the time is left for carrying it out.
+
+    `unsettled` are the GPUs that matter for the plan and were still changing when it was made.
+    """
+
+    cluster: Cluster
+    plan: P
+    seconds: float
+    warnings: tuple[str, ...] = ()
+    unsettled: tuple[settling.Unsettled, ...] = ()
+
+
+def plan_when_settled(
+    cluster: Cluster,
+    make: Callable[[Cluster], P],
+    *,
+    concerned: Callable[[Cluster], Collection[str]],
+    touched: Callable[[P], Collection[str]] = lambda _plan: (),
+    check_mode: bool,
+    seconds: float,
+    watch: bool = True,
+    until_counted: bool = False,
+) -> Planned[P]:
+    """Make a plan once the GPUs that matter for it have settled.
+
+    If the plan is refused, those are the GPUs `concerned`, else the ones that it touches. A plan that changes
+    nothing waits for nobody, and neither does check mode: there the answer says that it is not final. Without
+    `watch` the lists are read again instead, for callers that are not allowed to watch.
+    """
+    waited = 0.0
+    stuck: frozenset[str] = frozenset()
+    while True:
+        refused: FleetError | None = None
+        plan: P | None = None
+        try:
+            plan = make(cluster)
+            gpus = touched(plan)
+        except FleetError as error:
+            refused, gpus = error, _concerned(concerned, cluster, error)
+        if not gpus:
+            return _decided(Planned(cluster, plan, seconds - waited), refused)
+        # Only here: most tasks find nothing to do.
+        from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.read import settling
+
+        find = partial(settling.unsettled, gpus=gpus, now=cluster.api.now, until_counted=until_counted)
+        found = find(cluster.snapshot)
+        moving = [one for one in found if one.moving and one.gpu not in stuck]
+        if check_mode or not moving or waited >= seconds:
+            found = tuple(settling.stuck(one) if one.gpu in stuck else one for one in found)
+            notes = settling.notes(found, check_mode=check_mode, seconds=waited, refused=bool(refused))
+            return _decided(Planned(cluster, plan, seconds - waited, tuple(notes), found), refused)
+        result = _settle(cluster, moving, until_counted=until_counted, seconds=seconds - waited, watch=watch)
+        waited = min(seconds, waited + result.seconds)
+        if result.verdict == settling.STUCK:
+            stuck |= {one.gpu for one in result.unsettled}
+        # Not what the wait saw: VMs may have started meanwhile.
+        cluster = cluster.read_again()
+
+
+def _settle(
+    cluster: Cluster, moving: Sequence[settling.Unsettled], *, until_counted: bool, seconds: float, watch: bool
+) -> settling.Settling:
+    """Wait for GPUs that are still changing."""
+    from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.read import settling
+    from ansible_collections.vgpu.fleet.plugins.module_utils.kube.watcher import Watcher
+
+    gpus = [one.gpu for one in moving]
+
+    def find(snapshot: Snapshot) -> tuple[settling.Unsettled, ...]:
+        return settling.unsettled(snapshot, gpus, cluster.api.now, until_counted=until_counted)
+
+    if not watch:
+        return settling.wait_until_settled(
+            lambda: cluster.read_again().snapshot, find, seconds=seconds, pause=READ_PAUSE
+        )
+    watched = {path: getattr(cluster.snapshot, name) for path, name in snapshots.OBSERVABLE.items()}
+    if not cluster.era.has_mig:
+        del watched[r.MIG_CONFIGURATIONS]
+    if not until_counted:
+        del watched[r.NODES]
+    with Watcher(cluster.api, watched, seconds=seconds) as seen:
+        seen.describe = lambda: f"waiting for {join_names(gpus)} to settle: {moving[0].reason}"
+        seen.open()
+
+        def look() -> Snapshot:
+            seen.raise_if_aborted()
+            lists: dict[str, Any] = {snapshots.OBSERVABLE[path]: seen.listing(path) for path in watched}
+            return replace(cluster.snapshot, **lists)
+
+        return settling.wait_until_settled(look, find, seconds=seconds, pause=LOOK_PAUSE)
+
+
+def _concerned(concerned: Callable[[Cluster], Collection[str]], cluster: Cluster, error: FleetError) -> Collection[str]:
+    """The GPUs on whose state a refusal depends."""
+    from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.read import settling
+
+    if error.code not in settling.DEPENDS_ON_DEVICES:
+        return ()
+    try:
+        return concerned(cluster)
+    except FleetError:
+        # It names a node or a GPU that does not exist, which the plan has found out already.
+        return ()
+
+
+def _decided(planned: Planned[P | None], refused: FleetError | None) -> Planned[P]:
+    if refused is None:
+        return cast("Planned[P]", planned)
+    if planned.unsettled:
+        moving = any(one.moving for one in planned.unsettled)
+        refused.not_final(planned.warnings, [one.as_dict() for one in planned.unsettled], moving=moving)
+    raise refused

@@ -1,0 +1,530 @@
+# Copyright: (c) 2026, The vgpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""A machine pool brought to what a task says: checked against the Harvester, written, and waited for."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property, partial
+from typing import Any
+
+from ansible_collections.vgpu.fleet.plugins.module_utils.errors import FleetError, join_names
+from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.cluster import Cluster
+from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.read.snapshot import Snapshot
+from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.result.records import spellings
+from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.settled_plan import plan_when_settled
+from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.vm import rules as vm_rules
+from ansible_collections.vgpu.fleet.plugins.module_utils.kube.client import Conflict, Json, NotFound
+from ansible_collections.vgpu.fleet.plugins.module_utils.kube.objects import ObjectList
+from ansible_collections.vgpu.fleet.plugins.module_utils.kube.watcher import Watcher
+from ansible_collections.vgpu.fleet.plugins.module_utils.rancher import ownership, pool as pools
+from ansible_collections.vgpu.fleet.plugins.module_utils.rancher.client import (
+    Rancher,
+    RancherSnapshot,
+    clusters_path,
+    configs_path,
+    deployments_path,
+    machines_path,
+    vm_of,
+)
+from ansible_collections.vgpu.fleet.plugins.module_utils.rancher.ownership import Reference, pool_entries
+from ansible_collections.vgpu.fleet.plugins.module_utils.rancher.pool import Change, Pool, PoolRequest
+from ansible_collections.vgpu.fleet.plugins.module_utils.rancher.rollout import PoolDemand, refuse_what_does_not_fit
+
+ATTEMPTS = 10
+READY = "Running"
+
+
+class PoolTimeout(FleetError):
+    code = "timeout"
+    changed = True
+
+
+@dataclass(frozen=True)
+class PoolRef:
+    """Which pool a task is about."""
+
+    cluster: str
+    name: str
+    harvester: str | None = None
+    # Whose mark new machine configs get.
+    owner: str = ownership.COLLECTION
+
+    @property
+    def reference(self) -> Reference:
+        return Reference(self.cluster, self.name)
+
+
+@dataclass
+class PoolResult:
+    change: Change
+    record: Json
+    warnings: list[str] = field(default_factory=list)
+    replaced: list[Json] = field(default_factory=list)
+    diff: Json = field(default_factory=dict)
+
+    def as_result(self) -> Json:
+        return {
+            "changed": self.change.changed,
+            "pool": self.record,
+            "machines_replaced": self.replaced,
+            "diff": self.diff,
+        }
+
+
+class PoolChange:
+    def __init__(self, rancher: Rancher, target: PoolRef, *, wait: bool, seconds: float) -> None:
+        self._rancher = rancher
+        self._target = target
+        self._wait = wait
+        self._seconds = seconds
+        self._warnings: list[str] = []
+        self._made_config = ""
+        self._reading = rancher.read()
+        self._cluster = rancher.find(self._reading, target.cluster)
+
+    # What the Harvester says is asked for only where vGPUs are at stake.
+    @cached_property
+    def _harvester_cluster(self) -> Cluster:
+        return self._rancher.harvester(self._cluster, self._target.harvester)
+
+    @property
+    def _harvester(self) -> Snapshot:
+        return self._harvester_cluster.snapshot
+
+    def ensure(self, wish: PoolRequest, vgpus: Sequence[Mapping[str, Any]] | None, *, check_mode: bool) -> PoolResult:
+        pools.check(self._target.name, wish)
+        if not ownership.LABEL_VALUE.fullmatch(self._target.owner):
+            raise pools.InvalidPool(
+                f"owner {self._target.owner!r} is no value for a label.",
+                hint="Use up to 63 letters, digits, hyphens, underscores and dots.",
+            )
+        wish = self._with_resources(wish, vgpus)
+        change = self._planned(wish)
+        if change.changed:
+            self._judge(change, check_mode=check_mode)
+        outcome = self._outcome(change)
+        leaving = self._names() if change.rolls else frozenset()
+        if change.changed and not check_mode:
+            change = self._write(change, wish)
+            self._reading = self._rancher.read()
+            outcome.record = self._record(change.after)
+        if self._wait and not check_mode and change.after is not None:
+            self._until_ready(change.after, leaving)
+            outcome.record = self._record(change.after)
+        return outcome
+
+    def remove(self, *, check_mode: bool) -> PoolResult:
+        before, others = self._found()
+        change = pools.remove(before, others)
+        outcome = self._outcome(change)
+        if before is not None and (reason := self._stays_because(self._reading, before.config_name)):
+            self._warnings.append(f"HarvesterConfig {before.config_name} stays: {reason}.")
+        if change.changed and not check_mode:
+            self._write(change, None)
+            if self._wait:
+                self._until_gone()
+        return outcome
+
+    # Deciding
+    def _found(self) -> tuple[Pool | None, list[Pool]]:
+        everyone = self._reading.pools(self._cluster)
+        mine = [one for one in everyone if one.name == self._target.name]
+        return (mine[0] if mine else None), [one for one in everyone if one.name != self._target.name]
+
+    def _with_resources(self, wish: PoolRequest, vgpus: Sequence[Mapping[str, Any]] | None) -> PoolRequest:
+        if vgpus is None:
+            return wish
+        counts: Counter[str] = Counter()
+        for vgpu in vgpus:
+            if vgpu["count"] < 1:
+                raise pools.InvalidPool(
+                    f"{vgpu['profile']} is asked for with count {vgpu['count']}.",
+                    hint="Use 1 or more, or leave it out.",
+                )
+            counts[self._harvester.era.resource(self._harvester.known.resolve(vgpu["profile"]))] += vgpu["count"]
+        return PoolRequest(**{**vars(wish), "vgpus": counts})
+
+    def _planned(self, wish: PoolRequest) -> Change:
+        before, others = self._found()
+        change = pools.plan(self._target.name, before, wish, shared=before is not None and self._is_shared(before))
+        if before is not None and change.after is not None and _loses_role(before, change.after):
+            pools.refuse_to_lose_a_role(before, others)
+        return change
+
+    def _config(self, name: str) -> Json | None:
+        return self._reading.configs.items.get(f"{self._rancher.namespace}/{name}")
+
+    def _is_shared(self, pool: Pool) -> bool:
+        config = self._config(pool.config_name)
+        clusters = self._reading.clusters.items.values()
+        return config is not None and ownership.is_shared(clusters, config, self._target.reference)
+
+    def _replaced(self, change: Change) -> list[Json]:
+        """Every pool whose machines Rancher replaces, with the machines there are."""
+        rolling = {self._target.reference} if change.rolls else set()
+        if change.before is not None and change.config and not change.new_config:
+            rolling |= ownership.references(self._reading.clusters.items.values(), change.before.config_name)
+        found = []
+        for one in sorted(rolling):
+            cluster = self._rancher.find(self._reading, one.cluster)
+            machines = [machine["metadata"]["name"] for machine in self._reading.machines_of(cluster, one.pool)]
+            if machines:
+                found.append({"cluster": one.cluster, "pool": one.pool, "machines": machines})
+        return found
+
+    def _judge(self, change: Change, *, check_mode: bool) -> None:
+        """Refuse what Harvester has no room for, once GPUs that are still changing have settled."""
+        if change.after is None or not change.after.resources:
+            return
+        plan_when_settled(
+            self._harvester_cluster,
+            lambda harvester: self._refuse_what_has_no_room(change, harvester.snapshot),
+            concerned=lambda harvester: harvester.snapshot.gpus.items,
+            check_mode=check_mode,
+            seconds=self._seconds,
+            watch=False,
+            until_counted=True,
+        )
+
+    def _refuse_what_has_no_room(self, change: Change, harvester: Snapshot) -> None:
+        after = change.after
+        if after is None or not after.resources:
+            return
+        label = f"{self._target.cluster}/{after.name}"
+        vgpus = self._profiles(after.resources)
+        grows = change.before is None or self._profiles(change.before.resources) != vgpus
+        if grows:
+            vm_rules.refuse_what_cannot_boot(label, vgpus)
+            self._refuse_what_the_driver_cannot_do(label, vgpus)
+            vm_rules.refuse_what_no_node_has(label, vgpus, harvester.fleet)
+        if grows or change.rolls or (change.before is not None and after.quantity > change.before.quantity):
+            wanted = self._demand(self._cluster, after, present=change.before)
+            refuse_what_does_not_fit(harvester.fleet, self._other_demands(), wanted, rolls=change.rolls)
+
+    def _refuse_what_the_driver_cannot_do(self, label: str, vgpus: Mapping[str, int]) -> None:
+        if sum(vgpus.values()) > 1 and not self._harvester.era.vendor_vfio:
+            raise vm_rules.CannotBoot(
+                f"Machines of pool {label} cannot have {sum(vgpus.values())} vGPUs on Harvester {self._harvester.era}:"
+                " Rancher's machine driver gives each of them a boot display, and a VM with two does not start.",
+                hint="Use one larger vGPU, or Harvester 1.8 or newer.",
+            )
+
+    def _profiles(self, resources: Mapping[str, int]) -> dict[str, int]:
+        counts: dict[str, int] = {}
+        for resource, count in resources.items():
+            name = self._harvester.known.by_resource(resource) or resource
+            counts[name] = counts.get(name, 0) + count
+        return counts
+
+    def _demand(self, cluster: Json, pool: Pool, present: Pool | None = None) -> PoolDemand:
+        """Its machines are where the pool has put them, which may not be where new ones go."""
+        namespace = (present or pool).config.vm_namespace
+        machines = [f"{namespace}/{vm_of(one)}" for one in self._reading.machines_of(cluster, pool.name)]
+        return PoolDemand(
+            name=f"{cluster['metadata']['name']}/{pool.name}",
+            quantity=pool.quantity,
+            vgpus=self._profiles(pool.resources),
+            machines=tuple(path for path in machines if path in self._harvester.vms.items),
+            limits=pool.limits,
+        )
+
+    def _other_demands(self) -> list[PoolDemand]:
+        """All other pools on this Harvester, also of other clusters; those of which it is not known count too."""
+        here = self._target.harvester or self._rancher.harvester_of(self._cluster)
+        found = []
+        for cluster in self._reading.clusters.items.values():
+            own = cluster["metadata"]["name"] == self._target.cluster
+            if not own and here and self._rancher.harvester_of(cluster) not in (None, here):
+                continue
+            found += [
+                self._demand(cluster, pool)
+                for pool in self._reading.pools(cluster)
+                if pool.resources and not (own and pool.name == self._target.name)
+            ]
+        return found
+
+    def _names(self) -> frozenset[str]:
+        machines = self._reading.machines_of(self._cluster, self._target.name)
+        return frozenset(one["metadata"]["name"] for one in machines)
+
+    # Telling
+    def _outcome(self, change: Change) -> PoolResult:
+        replaced = self._replaced(change)
+        if change.before is not None and change.after is not None:
+            self._doubt(change, change.before, change.after)
+        self._warnings += [f"Rancher replaces all machines of pool {one['pool']}." for one in replaced]
+        return PoolResult(change, self._record(change.after), self._warnings, replaced, self._diff(change, replaced))
+
+    def _doubt(self, change: Change, before: Pool, after: Pool) -> None:
+        names = [one.name for one in after.config.requests] if after.resources else []
+        if len(set(names)) != len(names):
+            self._warnings.append(
+                f"Pool {self._target.name} requests several vGPUs by one name, and a VM with two devices of one name"
+                " does not start. Change the pool's vgpus to have them named anew."
+            )
+        if change.new_config:
+            config = self._config(before.config_name) or {"metadata": {"name": before.config_name}}
+            clusters = self._reading.clusters.items.values()
+            others = {str(one) for one in ownership.references(clusters, before.config_name)}
+            users = (others | ownership.owning_clusters(config)) - {str(self._target.reference), self._target.cluster}
+            self._warnings.append(
+                f"Pool {self._target.name} shares HarvesterConfig {before.config_name} with {join_names(sorted(users))}"
+                ", so it gets one of its own. The shared one is not changed."
+            )
+
+    def _diff(self, change: Change, replaced: list[Json]) -> Json:
+        if not change.changed:
+            return {}
+        before = self._described(change.before)
+        after = self._described(change.after)
+        shown = [key for key in {**before, **after} if before.get(key) != after.get(key)]
+        result: Json = {
+            "before": {key: before[key] for key in shown if key in before},
+            "after": {key: after[key] for key in shown if key in after},
+        }
+        if "userData" in change.config and change.before is not None:
+            result["before"]["user_data"], result["after"]["user_data"] = "(not shown)", "(not shown, different)"
+        if replaced:
+            result["before"]["machines"] = {f"{one['cluster']}/{one['pool']}": one["machines"] for one in replaced}
+            result["after"]["machines"] = {
+                f"{one['cluster']}/{one['pool']}": [f"{name} will be replaced" for name in one["machines"]]
+                for one in replaced
+            }
+        return result
+
+    def _described(self, pool: Pool | None) -> Json:
+        if pool is None:
+            return {}
+        return {**pool.as_dict(), "vgpus": self._vgpu_records(pool)}
+
+    def _vgpu_records(self, pool: Pool) -> list[Json]:
+        if not pool.resources:
+            return []
+        return [
+            {"profile": profile, "count": count, "spellings": spellings(profile, self._harvester.era)}
+            for profile, count in sorted(self._profiles(pool.resources).items())
+        ]
+
+    def _record(self, pool: Pool | None) -> Json:
+        known = {"cluster": self._target.cluster, "namespace": self._rancher.namespace, "name": self._target.name}
+        machines = [] if pool is None else self._reading.machines_of(self._cluster, self._target.name)
+        return {
+            **known,
+            **self._described(pool),
+            "machines": [
+                {
+                    "name": one["metadata"]["name"],
+                    "vm": vm_of(one),
+                    "phase": (one.get("status") or {}).get("phase") or "Pending",
+                }
+                for one in machines
+            ],
+        }
+
+    # Writing
+    def _write(self, change: Change, wish: PoolRequest | None) -> Change:
+        """What was written. Everything that others change meanwhile is read again, and the change planned anew."""
+        for _attempt in range(ATTEMPTS):
+            try:
+                change = self._write_once(change)
+                break
+            except Conflict:
+                self._reading = self._rancher.read()
+                self._cluster = self._rancher.find(self._reading, self._target.cluster)
+                change = self._planned(wish) if wish is not None else pools.remove(*self._found())
+        else:
+            raise Conflict(
+                f"Cluster {self._target.cluster} changes faster than it can be written.",
+                status=409,
+                hint="Run it again.",
+            )
+        if self._made_config and (change.after is None or change.after.config_name != self._made_config):
+            # Somebody else made the pool in the meantime.
+            self._drop_config(self._made_config)
+        return change
+
+    def _write_once(self, change: Change) -> Change:
+        """A new config before the pool that names it; limits of a replacement before the change that causes it."""
+        if change.new_config:
+            self._made_config = self._make_config(change)
+            change = change.with_config(self._made_config)
+        if change.entry_changed:
+            self._write_entry(change)
+        if change.before is not None and change.config and not change.new_config:
+            self._write_config(change.before, change.config)
+        if change.after is None and change.before is not None:
+            self._drop_config(change.before.config_name)
+        return change
+
+    def _config_path(self, name: str) -> str:
+        return f"{configs_path(self._rancher.namespace)}/{name}"
+
+    def _make_config(self, change: Change) -> str:
+        """The API server chooses a name that nobody has, as for Rancher's own pages."""
+        content = change.config_content
+        clusters, configs = self._reading.clusters.items, self._reading.configs.items
+        before = self._config(self._made_config) or ownership.leftover(
+            list(clusters.values()), configs.values(), self._target.reference, self._target.owner
+        )
+        if before:
+            gone = [key for key in before if key not in ("apiVersion", "kind", "metadata", *content)]
+            patch = {"metadata": _as_read(before), **dict.fromkeys(gone), **content}
+            name = str(before["metadata"]["name"])
+            self._rancher.api.patch(self._config_path(name), patch)
+            return name
+        body = {
+            "apiVersion": "rke-machine-config.cattle.io/v1",
+            "kind": "HarvesterConfig",
+            "metadata": {
+                "generateName": f"nc-{self._target.cluster}-{self._target.name}-",
+                "namespace": self._rancher.namespace,
+                "labels": ownership.marks(self._target.owner),
+                "annotations": {
+                    ownership.CLUSTER_ANNOTATION: self._target.cluster,
+                    ownership.POOL_ANNOTATION: self._target.name,
+                },
+            },
+            **content,
+        }
+        return str(self._rancher.api.post(configs_path(self._rancher.namespace), body)["metadata"]["name"])
+
+    def _write_config(self, pool: Pool, changes: Mapping[str, Any]) -> None:
+        """Rancher replaces the machines of every pool that refers to it, so who does is asked once more."""
+        read = self._config(pool.config_name)
+        clusters = ObjectList.of(self._rancher.api.get(clusters_path(self._rancher.namespace))).items.values()
+        if ownership.references(clusters, pool.config_name) - {self._target.reference}:
+            raise Conflict(f"Another pool refers to HarvesterConfig {pool.config_name} now.", status=409)
+        patch = {**({"metadata": _as_read(read)} if read else {}), **changes}
+        self._rancher.api.patch(self._config_path(pool.config_name), patch)
+
+    def _write_entry(self, change: Change) -> None:
+        entries = [one for one in pool_entries(self._cluster) if one.get("name") != self._target.name]
+        position = next(
+            (i for i, one in enumerate(pool_entries(self._cluster)) if one.get("name") == self._target.name),
+            len(entries),
+        )
+        if change.after is not None:
+            entries.insert(position, dict(change.after.entry))
+        patch = {"metadata": _as_read(self._cluster), "spec": {"rkeConfig": {"machinePools": entries}}}
+        path = f"{clusters_path(self._rancher.namespace)}/{self._target.cluster}"
+        self._cluster = self._rancher.api.patch(path, patch)
+
+    def _drop_config(self, name: str) -> None:
+        reading = self._rancher.read()
+        if f"{self._rancher.namespace}/{name}" in reading.configs.items and not self._stays_because(reading, name):
+            try:
+                self._rancher.api.delete(self._config_path(name))
+            except NotFound:
+                return
+
+    def _stays_because(self, reading: RancherSnapshot, name: str) -> str:
+        """Only a config that carries our mark, and that no other pool refers to, goes with its pool."""
+        config = reading.configs.items.get(f"{self._rancher.namespace}/{name}")
+        if config is None:
+            return ""
+        users = ownership.references(reading.clusters.items.values(), name) - {self._target.reference}
+        if users:
+            return f"{join_names(sorted(map(str, users)))} refers to it"
+        return (
+            "" if ownership.is_ours(config, self._target.owner) else f"it is not marked as made by {self._target.owner}"
+        )
+
+    # Waiting
+    def _observed(self) -> dict[str, ObjectList]:
+        namespace = self._rancher.namespace
+        paths = (machines_path(namespace), deployments_path(namespace))
+        answers = self._rancher.api.together([partial(self._rancher.api.get, path) for path in paths])
+        return {path: ObjectList.of(answer) for path, answer in zip(paths, answers, strict=True)}
+
+    def _until_ready(self, after: Pool, leaving: frozenset[str]) -> None:
+        """All machines are nodes and of the latest make. Rancher may need a moment to see that others have to go."""
+        quantity, namespace = after.quantity, self._rancher.namespace
+        deployment = f"{namespace}/{self._target.cluster}-{self._target.name}"
+        with Watcher(self._rancher.api, self._observed(), seconds=self._seconds) as seen:
+
+            def ready() -> bool:
+                there = seen.items(machines_path(namespace))
+                if any(f"{namespace}/{name}" in there for name in leaving):
+                    return False
+                if not quantity:
+                    return True
+                found = seen.get(deployments_path(namespace), deployment) or {}
+                status = found.get("status") or {}
+                if status.get("observedGeneration", 1 << 62) < (found.get("metadata") or {}).get("generation", 0):
+                    return False
+                counts = [status.get(key, 0) for key in ("replicas", "updatedReplicas", "readyReplicas")]
+                return (found.get("spec") or {}).get("replicas") == quantity and counts == [quantity] * 3
+
+            def describe() -> str:
+                status = (seen.get(deployments_path(namespace), deployment) or {}).get("status") or {}
+                ready, current = status.get("readyReplicas", 0), status.get("updatedReplicas", 0)
+                return f"pool {self._target.name}: {ready} of {quantity} machines ready, {current} up to date"
+
+            seen.describe = describe
+            done = seen.until(ready)
+            self._reading = RancherSnapshot(
+                self._reading.clusters, self._reading.configs, seen.listing(machines_path(namespace))
+            )
+        if not done:
+            raise self._not_ready(quantity)
+
+    def _not_ready(self, quantity: int) -> PoolTimeout:
+        machines = self._reading.machines_of(self._cluster, self._target.name)
+        waiting = [one for one in machines if (one.get("status") or {}).get("phase") != READY]
+        unscheduled = self._rancher.unscheduled(self._cluster, self._target.harvester) if waiting else {}
+        # Those that lack something first: the others may just need more time.
+        waiting.sort(key=lambda one: self._vm_path(one) not in unscheduled)
+        said = "; ".join(self._trouble(one, unscheduled) for one in waiting[:3])
+        ready = len(machines) - len(waiting)
+        return PoolTimeout(
+            f"Pool {self._target.name} of cluster {self._target.cluster} has {ready} of {quantity} machines ready after"
+            f" {self._seconds:.0f} s: {said or 'Rancher has not made all of them yet'}.",
+            hint="See what is free with vgpu.fleet.vgpu_availability; Rancher goes on trying.",
+        )
+
+    def _vm_path(self, machine: Json) -> str:
+        found = self._found()[0]
+        return f"{found.config.vm_namespace if found else ''}/{vm_of(machine)}"
+
+    def _trouble(self, machine: Json, unscheduled: Mapping[str, str]) -> str:
+        """Which VM, and what it waits for, in the words of whoever knows best."""
+        status, path = machine.get("status") or {}, self._vm_path(machine)
+        if path in unscheduled:
+            return f"VM {path} cannot start: {unscheduled[path]}"
+        for one in status.get("conditions") or []:
+            if one.get("status") == "False" and one.get("message"):
+                return f"machine {machine['metadata']['name']}: {one['message'].rstrip('.')}"
+        return f"machine {machine['metadata']['name']} is {status.get('phase') or 'Pending'}"
+
+    def _until_gone(self) -> None:
+        with Watcher(self._rancher.api, self._observed(), seconds=self._seconds) as seen:
+
+            def left() -> list[Json]:
+                path = machines_path(self._rancher.namespace)
+                labels = [one["metadata"].get("labels") or {} for one in seen.items(path).values()]
+                mine = (self._target.cluster, self._target.name)
+                keys = ("cluster.x-k8s.io/cluster-name", "rke.cattle.io/rke-machine-pool-name")
+                return [one for one in labels if tuple(one.get(key) for key in keys) == mine]
+
+            seen.describe = lambda: f"pool {self._target.name}: {len(left())} machines left"
+            if not seen.until(lambda: not left()):
+                raise PoolTimeout(
+                    f"Pool {self._target.name} of cluster {self._target.cluster} still has {len(left())} machines"
+                    f" {self._seconds:.0f} s after its removal.",
+                    hint="Rancher goes on removing them: see the machines in its cluster page.",
+                )
+
+
+def _as_read(thing: Json) -> Json:
+    """Metadata for a patch that the API server refuses if the object has changed since it was read."""
+    return {"resourceVersion": thing["metadata"]["resourceVersion"]}
+
+
+def _loses_role(before: Pool, after: Pool) -> bool:
+    gone = set(before.roles) - set(after.roles)
+    return bool(gone & {"etcd", "control_plane"}) or (before.quantity > 0 and after.quantity == 0)

@@ -1,0 +1,172 @@
+# Copyright: (c) 2026, The vgpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Whether all machine pools of a Harvester fit on it together, also while one of them is being replaced. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from ansible_collections.vgpu.fleet.plugins.module_utils.availability.counts import (
+    Availability,
+    select_nodes,
+    unusable_because,
+)
+from ansible_collections.vgpu.fleet.plugins.module_utils.availability.packing import MachineGroup, place
+from ansible_collections.vgpu.fleet.plugins.module_utils.errors import FleetError, join_names
+from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.model import Fleet
+
+DEFAULT_SURGE, DEFAULT_UNAVAILABLE = 1, 0
+STANDING, WANTED = 0, 1
+
+
+class PoolDoesNotFit(FleetError):
+    code = "pool_does_not_fit"
+
+
+class RollWouldHang(FleetError):
+    code = "roll_would_hang"
+
+
+@dataclass(frozen=True)
+class RollingUpdate:
+    """How a pool is replaced: so many machines more, or so many less, at a time."""
+
+    surge: int = DEFAULT_SURGE
+    unavailable: int = DEFAULT_UNAVAILABLE
+
+    @classmethod
+    def of(cls, rolling_update: Mapping[str, Any] | None, quantity: int) -> RollingUpdate:
+        asked = rolling_update or {}
+        surge = _count(asked.get("maxSurge"), DEFAULT_SURGE, quantity, up=True)
+        unavailable = _count(asked.get("maxUnavailable"), DEFAULT_UNAVAILABLE, quantity, up=False)
+        return cls(surge, 1 if not surge and not unavailable else unavailable)
+
+
+@dataclass(frozen=True)
+class PoolDemand:
+    """A pool as it is, or as it shall be. `machines` are the VMs it has already, by path."""
+
+    name: str
+    quantity: int
+    vgpus: Mapping[str, int] = field(hash=False)
+    machines: tuple[str, ...] = ()
+    limits: RollingUpdate = RollingUpdate()
+
+    @property
+    def each(self) -> str:
+        return ", ".join(f"{count} x {profile}" for profile, count in sorted(self.vgpus.items()))
+
+
+def refuse_what_does_not_fit(fleet: Fleet, others: Sequence[PoolDemand], wanted: PoolDemand, *, rolls: bool) -> None:
+    """Of the pool, what it has already stays its own; of all others, what they still lack is kept for them."""
+    if not wanted.vgpus:
+        return
+    available = Availability(fleet, select_nodes(fleet, None))
+    missing = wanted.quantity - len(wanted.machines)
+    if not rolls or not wanted.machines:
+        if missing > 0:
+            _refuse(available, others, wanted, missing)
+        return
+    # In the end all machines are new ones.
+    after = replace(available, released=frozenset(wanted.machines))
+    _refuse(after, others, wanted, wanted.quantity)
+    if not _rolls(available, others, wanted, wanted.limits):
+        raise _would_hang(available, others, wanted)
+
+
+def _rolls(available: Availability, others: Sequence[PoolDemand], wanted: PoolDemand, limits: RollingUpdate) -> bool:
+    """Whether the first step of a replacement finds room: new machines beside the old, or where one has gone."""
+    there = len(wanted.machines)
+    gone = frozenset(sorted(wanted.machines)[: limits.unavailable]) if not limits.surge else frozenset()
+    first = min(wanted.quantity, max(wanted.quantity + limits.surge - there + len(gone), 1))
+    return not _unplaced(replace(available, released=gone), others, wanted, first)
+
+
+def _would_hang(available: Availability, others: Sequence[PoolDemand], wanted: PoolDemand) -> RollWouldHang:
+    surge = wanted.limits.surge
+    hint = "Free some of them, or make more: vgpu.fleet.harvester_vgpu."
+    for fewer in range(surge - 1, -1, -1):
+        limits = RollingUpdate(fewer, max(wanted.limits.unavailable, 0 if fewer else 1))
+        if _rolls(available, others, wanted, limits):
+            setting = f"max_surge: {fewer}"
+            if not fewer:
+                setting += f", max_unavailable: {limits.unavailable}"
+            hint = f"It works with rolling_update: {{{setting}}}, where {_way(fewer)}."
+            break
+    machines = "a new machine" if surge == 1 else f"{surge} new machines"
+    return RollWouldHang(
+        f"Replacing the machines of pool {wanted.name} would hang: {machines} with {wanted.each} must start before an"
+        f" old one goes (max_surge {surge}), and there is no room for that{_why(available, others, wanted)}.",
+        hint=hint,
+    )
+
+
+def _way(surge: int) -> str:
+    return "fewer come at a time" if surge else "an old machine goes before its successor comes"
+
+
+def _refuse(available: Availability, others: Sequence[PoolDemand], wanted: PoolDemand, count: int) -> None:
+    missing = _unplaced(available, others, wanted, count)
+    if not missing:
+        return
+    more = "more " if count < wanted.quantity else ""
+    raise PoolDoesNotFit(
+        f"Pool {wanted.name} does not fit: of {count} {more}machines with {wanted.each} each, {missing} would find no"
+        f" room{_why(available, others, wanted)}.",
+        hint="Make more vGPUs (vgpu.fleet.harvester_vgpu), free some, or ask for fewer machines.",
+    )
+
+
+def _unplaced(available: Availability, others: Sequence[PoolDemand], wanted: PoolDemand, count: int) -> int:
+    """How many of the pool's new machines find no room when everybody else has got theirs."""
+    batches = [MachineGroup(dict(vgpus), 1, STANDING) for vgpus in available.floating.values()]
+    batches += [
+        MachineGroup(dict(pool.vgpus), lacking, STANDING)
+        for pool in others
+        if (lacking := pool.quantity - len(pool.machines)) > 0 and pool.vgpus
+    ]
+    return place(available.free, [*batches, MachineGroup(dict(wanted.vgpus), count, WANTED)]).missing[-1]
+
+
+def _why(available: Availability, others: Sequence[PoolDemand], wanted: PoolDemand) -> str:
+    """What is free, who has the rest, and what is kept for whom."""
+    said = []
+    for profile in sorted(wanted.vgpus):
+        count = available.totals.get(profile)
+        free = sum(amounts.get(profile, 0) for amounts in available.free.values())
+        said.append(f"{free} of {count.allocatable if count else 0} x {profile} are free")
+    holders = [
+        path
+        for path, holding in available.holdings.items()
+        if path not in available.released and any(holding.vgpus.get(profile) for profile in wanted.vgpus)
+    ]
+    if holders:
+        said.append(f"the others are held by {join_names(holders, limit=6)}")
+    kept = [
+        f"{pool.quantity - len(pool.machines)} machines of pool {pool.name}"
+        for pool in others
+        if pool.quantity > len(pool.machines) and set(pool.vgpus) & set(wanted.vgpus)
+    ]
+    if kept:
+        said.append(f"{', '.join(kept)} are still to come")
+    lost = [
+        f"{node.name} is {unusable_because(node)}"
+        for node in available.nodes
+        if not node.usable and any(available.by_node[node.name].get(profile) for profile in wanted.vgpus)
+    ]
+    return ": " + "; ".join(said + lost)
+
+
+def _count(value: Any, default: int, quantity: int, *, up: bool) -> int:
+    if value is None:
+        return default
+    text = str(value)
+    if not text.endswith("%"):
+        return int(text)
+    share = quantity * int(text[:-1]) / 100
+    return math.ceil(share) if up else math.floor(share)

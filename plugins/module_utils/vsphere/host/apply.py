@@ -1,0 +1,100 @@
+# Copyright: (c) 2026, The vgpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Host graphics: a plan carried out, host by host side by side, and awaited together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from ansible_collections.vgpu.fleet.plugins.module_utils.errors import FleetError
+from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere import waiting as watch
+from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.faults import Operation
+from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.host.plan import TYPES, HostChange, Plan, in_force
+from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.read import inventory
+from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.read.fleet import Snapshot
+from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.read.inventory import HostFacts
+from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.session import Session
+
+HOSTS_AT_ONCE = 8
+XORG = "xorg"
+
+
+def apply(session: Session, plan: Plan, *, seconds: float) -> Snapshot:
+    """Write and restart what has to be, wait until it is in force, and read the hosts again."""
+    todo = [change for change in plan.changes if change.changed]
+    with ThreadPoolExecutor(max_workers=min(len(todo), HOSTS_AT_ONCE)) as pool:
+        failures = [failed for failed in pool.map(lambda change: _try(session, change), todo) if failed]
+    if failures:
+        failures[0].changed = len(failures) < len(todo)
+        raise failures[0]
+    _await(session, [change for change in todo if change.restart], seconds)
+    chosen = {change.before.moid for change in plan.changes}
+    hosts = [host for host in inventory.read_hosts(session) if host.moid in chosen]
+    return Snapshot(inventory.complete(session, hosts))
+
+
+def _try(session: Session, change: HostChange) -> FleetError | None:
+    """One host's failure must not hide what became of the others."""
+    try:
+        _apply(session, change)
+    except FleetError as error:
+        return error
+    return None
+
+
+def _apply(session: Session, change: HostChange) -> None:
+    host = change.after
+    if change.write:
+        subject = Operation(f"configure the graphics of host {host.name}", host=host.name)
+        session.call(subject, change.before.graphics_manager.UpdateGraphicsConfig, _config(session, host))
+    if change.restart:
+        subject = Operation(f"restart Xorg on host {host.name}", host=host.name)
+        session.call(subject, change.before.service_system.RestartService, XORG)
+
+
+def _config(session: Session, host: HostFacts) -> Any:
+    """All devices are named, since others would be given the host's default; but one that is given away has no type."""
+    kind = session.vim.host.GraphicsConfig
+    devices = []
+    for address, wanted in sorted(host.configured.items()):
+        if wanted.graphics_type not in TYPES.values():
+            continue
+        device = kind.DeviceType(deviceId=address, graphicsType=wanted.graphics_type)
+        if wanted.vgpu_mode and session.has("8.0.3"):
+            device.vgpuMode = wanted.vgpu_mode
+        devices.append(device)
+    return kind(
+        hostDefaultGraphicsType=host.default_type,
+        sharedPassthruAssignmentPolicy=host.policy,
+        deviceType=devices,
+    )
+
+
+def _await(session: Session, changes: Sequence[HostChange], seconds: float) -> None:
+    """Until the GPUs that nobody uses are what they were configured to be, if they ever are without a reboot."""
+    if not changes or seconds <= 0:
+        return
+    expected = {change.before.reference: change.after for change in changes}
+    modes = session.has("8.0.3")
+
+    def done(seen: watch.Seen) -> bool:
+        return all(
+            in_force(shown, host.configured[shown.address])
+            for reference, host in expected.items()
+            for shown in inventory.gpus_of(seen[reference].get("config.graphicsInfo"), modes=modes)
+            if not shown.vms and shown.address in host.configured
+        )
+
+    names = ", ".join(host.name for host in expected.values())
+    watch.until(
+        session,
+        Operation(f"show the graphics of host {names}", host=names),
+        list(expected),
+        ["config.graphicsInfo"],
+        done,
+        timeout=seconds,
+    )

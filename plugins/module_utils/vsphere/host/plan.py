@@ -1,0 +1,407 @@
+# Copyright: (c) 2026, The vgpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Host graphics: from what hosts are to what they should be, or why that cannot be. Pure.
+
+A host has a default graphics type, an assignment policy, and for each GPU a graphics type and a vGPU mode. The policy
+is in force at once. Types and modes are configured first and in force when Xorg or the host restarts; a GPU that a VM
+uses waits for that VM (vsphere.md 2.2).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ansible_collections.vgpu.fleet.plugins.module_utils.errors import FleetError, join_names
+from ansible_collections.vgpu.fleet.plugins.module_utils.fleet import catalog
+from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.profile import parse_or_none, vsphere_name
+from ansible_collections.vgpu.fleet.plugins.module_utils.planning.request import NothingSelected
+from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.read.fleet import Snapshot, boards_of
+from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.read.inventory import (
+    DIRECT,
+    SHARED,
+    SHARED_DIRECT,
+    ConfiguredGraphics,
+    GpuFacts,
+    HostFacts,
+    ProfileFacts,
+)
+
+# As users write them, and as vSphere does.
+TYPES = {"shared_direct": SHARED_DIRECT, "shared": SHARED}
+VGPU_MODES = {"same_size": "sameSize", "mixed_size": "mixedSize"}
+MIG_MODE = "multiInstanceGpu"
+SPELT = {
+    **{value: name for name, value in {**TYPES, **VGPU_MODES}.items()},
+    DIRECT: "direct",
+    MIG_MODE: "mig",
+    "none": None,
+}
+MODES_SINCE = (8, 0, 3)
+
+
+class GpuInUse(FleetError):
+    code = "gpu_in_use"
+    vms: tuple[str, ...] = ()
+
+    def as_dict(self) -> dict[str, Any]:
+        return {**super().as_dict(), "vms": list(self.vms)}
+
+
+class NotSettable(FleetError):
+    code = "not_settable"
+
+
+class HostUnavailable(FleetError):
+    code = "host_unavailable"
+
+
+@dataclass(frozen=True)
+class DeviceGraphicsRequest:
+    address: str
+    graphics_type: str | None = None
+    vgpu_mode: str | None = None
+
+
+@dataclass(frozen=True)
+class HostGraphicsRequest:
+    """What a task asks for; None leaves a thing as it is."""
+
+    graphics_type: str | None = None
+    assignment_policy: str | None = None
+    vgpu_mode: str | None = None
+    devices: tuple[DeviceGraphicsRequest, ...] = ()
+
+    @classmethod
+    def from_options(cls, params: Mapping[str, Any]) -> HostGraphicsRequest:
+        return cls(
+            graphics_type=_api(TYPES, params["graphics_type"]),
+            assignment_policy=params["assignment_policy"],
+            vgpu_mode=_api(VGPU_MODES, params["vgpu_mode"]),
+            devices=tuple(
+                DeviceGraphicsRequest(
+                    normal_address(entry["pci_id"]),
+                    _api(TYPES, entry.get("graphics_type")),
+                    _api(VGPU_MODES, entry.get("vgpu_mode")),
+                )
+                for entry in params["devices"] or []
+            ),
+        )
+
+    @property
+    def sets_modes(self) -> bool:
+        return bool(self.vgpu_mode or any(device.vgpu_mode for device in self.devices))
+
+    def device(self, address: str) -> DeviceGraphicsRequest:
+        named = [device for device in self.devices if device.address == normal_address(address)]
+        return named[-1] if named else DeviceGraphicsRequest(address)
+
+
+def _api(names: Mapping[str, str], value: str | None) -> str | None:
+    return names[value] if value else None
+
+
+def normal_address(address: str) -> str:
+    """`3b:00.0` and `0000:3B:00.0` are the same device."""
+    address = address.strip().casefold()
+    return address if address.count(":") > 1 else f"0000:{address}"
+
+
+@dataclass(frozen=True)
+class HostChange:
+    """A host before and after. `restart` tells that Xorg has to be restarted for something to come into force."""
+
+    before: HostFacts
+    after: HostFacts
+    write: bool = False
+    restart: bool = False
+
+    @property
+    def changed(self) -> bool:
+        return self.write or self.restart
+
+    @property
+    def name(self) -> str:
+        return self.before.name
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The changes of all GPU hosts, and what they are made from."""
+
+    snapshot: Snapshot
+    changes: tuple[HostChange, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def changed(self) -> bool:
+        return any(change.changed for change in self.changes)
+
+    @property
+    def restarted(self) -> list[str]:
+        return [change.name for change in self.changes if change.restart]
+
+    def preview(self) -> Snapshot:
+        """The world as it will be."""
+        hosts = tuple(change.after for change in self.changes)
+        return Snapshot(replace(self.snapshot.inventory, hosts=hosts))
+
+    # Results; each takes what has become of the hosts.
+    def host_records(self, found: Snapshot) -> list[dict[str, Any]]:
+        return [host_record(host, restarted=host.name in self.restarted) for host in found.inventory.hosts]
+
+    def left_to_do(self, found: Snapshot) -> list[str]:
+        texts = [pending_text(host, restarted=host.name in self.restarted) for host in found.inventory.hosts]
+        return [text for text in texts if text]
+
+    def diff(self, found: Snapshot) -> dict[str, Any]:
+        changed = [change for change in self.changes if change.changed]
+        return {
+            "before": {change.name: settings(change.before) for change in changed},
+            "after": {change.name: settings(found.hosts[change.name]) for change in changed},
+        }
+
+
+def settings(host: HostFacts) -> dict[str, Any]:
+    """A host's graphics in the words of the options, for diffs."""
+    return {
+        "graphics_type": SPELT.get(host.default_type, host.default_type),
+        "assignment_policy": host.policy,
+        "devices": {
+            gpu.address: {
+                "graphics_type": SPELT.get(gpu.graphics_type, gpu.graphics_type),
+                "configured_graphics_type": SPELT.get(
+                    configured(host, gpu).graphics_type, configured(host, gpu).graphics_type
+                ),
+                **(
+                    {
+                        "vgpu_mode": SPELT.get(gpu.vgpu_mode, gpu.vgpu_mode),
+                        "configured_vgpu_mode": SPELT.get(configured(host, gpu).vgpu_mode or "none"),
+                    }
+                    if gpu.vgpu_mode is not None
+                    else {}
+                ),
+            }
+            for gpu in sorted(host.gpus, key=lambda one: one.address)
+        },
+    }
+
+
+def host_record(host: HostFacts, *, restarted: bool = False) -> dict[str, Any]:
+    """A host as the module returns it. `restarted` tells that Xorg was, so that only a reboot is left."""
+    waiting = pending(host)
+    in_use = {gpu.address for gpu in host.gpus if gpu.vms}
+    shown = settings(host)
+    return {
+        "name": host.name,
+        "cluster": host.cluster,
+        "version": host.version,
+        "graphics_type": shown["graphics_type"],
+        "assignment_policy": shown["assignment_policy"],
+        "devices": [
+            {
+                "pci_id": address,
+                "vgpu_mode": None,
+                "configured_vgpu_mode": None,
+                **device,
+                "pending": address in waiting,
+            }
+            for address, device in shown["devices"].items()
+        ],
+        "pending": bool(waiting),
+        "reboot_required": bool(waiting if restarted else waiting & in_use),
+    }
+
+
+def pending_text(host: HostFacts, *, restarted: bool = False) -> str | None:
+    """What is left to do on a host for its configuration to be in force, in a sentence."""
+    waiting = pending(host)
+    if not waiting:
+        return None
+    used = sorted(gpu.address for gpu in host.gpus if gpu.address in waiting and gpu.vms)
+    which = f"The graphics of GPU {join_names(waiting)} of host {host.name} are configured and not in force"
+    if used:
+        return f"{which}: once the VMs on {join_names(used)} are off, it takes a reboot of the host."
+    return f"{which}: it takes a reboot of the host{'' if restarted else ', or a restart of Xorg'}."
+
+
+def configured(host: HostFacts, gpu: GpuFacts) -> ConfiguredGraphics:
+    """What a GPU is to become; one that is not listed gets the host's default, unless it is given away whole."""
+    if gpu.graphics_type == DIRECT:
+        return ConfiguredGraphics(DIRECT)
+    listed = host.configured.get(gpu.address)
+    return listed or ConfiguredGraphics(
+        host.default_type, gpu.vgpu_mode if gpu.vgpu_mode in VGPU_MODES.values() else None
+    )
+
+
+def pending(host: HostFacts) -> set[str]:
+    """The GPUs that are not yet what they are configured to be."""
+    return {gpu.address for gpu in host.gpus if not in_force(gpu, configured(host, gpu))}
+
+
+def in_force(gpu: GpuFacts, wanted: ConfiguredGraphics) -> bool:
+    if gpu.graphics_type != wanted.graphics_type:
+        return False
+    # A GPU that serves no vGPUs has no mode, whatever is configured, and MIG is switched elsewhere.
+    if gpu.vgpu_mode not in VGPU_MODES.values() or wanted.vgpu_mode is None:
+        return True
+    return gpu.vgpu_mode == wanted.vgpu_mode
+
+
+def plan(
+    snapshot: Snapshot,
+    wish: HostGraphicsRequest,
+    *,
+    named: Sequence[str] = (),
+    restart_xorg: bool = True,
+    force: bool = False,
+) -> Plan:
+    """The changes for all GPU hosts of the snapshot, or an error before anything is done.
+
+    `named` are hosts that were asked for by name: having no GPU is an error there, and no reason elsewhere.
+    """
+    hosts = _gpu_hosts(snapshot, named)
+    _check_devices(hosts, wish)
+    warnings: list[str] = []
+    changes: list[HostChange] = []
+    in_use: list[str] = []
+    users: dict[str, None] = {}
+    for host in hosts:
+        after = _configure(host, wish, warnings)
+        write = _differs(host, after)
+        touched = {gpu.address for gpu in host.gpus if configured(host, gpu) != configured(after, gpu)}
+        for gpu in host.gpus:
+            if gpu.address in touched and gpu.vms:
+                names = join_names(_names(snapshot, gpu), limit=4)
+                if force:
+                    warnings.append(f"GPU {gpu.address} of host {host.name} is used by VM {names}: it changes later.")
+                else:
+                    in_use.append(f"GPU {gpu.address} of host {host.name} is used by VM {names}")
+                    users.update(dict.fromkeys(_names(snapshot, gpu)))
+        idle = {gpu.address for gpu in host.gpus if not gpu.vms}
+        restart = restart_xorg and bool(pending(after) & idle)
+        if (write or restart) and not host.connected:
+            raise HostUnavailable(
+                f"Host {host.name} is not connected.", hint="Bring it back, or leave it out of esxi_hosts."
+            )
+        changes.append(HostChange(host, _restarted(after) if restart else after, write, restart))
+    if in_use:
+        error = GpuInUse(
+            f"{'; '.join(in_use)}.",
+            hint="Power these VMs off or move them away first. With force the configuration is changed all the same and"
+            " comes into force when they are gone and the host or Xorg has restarted.",
+        )
+        error.vms = tuple(users)
+        raise error
+    return Plan(snapshot, tuple(changes), tuple(dict.fromkeys(warnings)))
+
+
+def _gpu_hosts(snapshot: Snapshot, named: Sequence[str]) -> list[HostFacts]:
+    hosts = snapshot.inventory.hosts
+    without = [host.name for host in hosts if not host.gpus and host.name in named]
+    found = [host for host in hosts if host.gpus]
+    if without or not found:
+        names = without or [host.name for host in hosts]
+        raise NothingSelected(
+            f"Host {join_names(names)} has no NVIDIA GPU.",
+            hint="If there is one in it, it may be given away by DirectPath I/O or not be seen at all:"
+            " look at the PCI devices of the host.",
+        )
+    return found
+
+
+def _check_devices(hosts: Sequence[HostFacts], wish: HostGraphicsRequest) -> None:
+    there = {gpu.address.casefold() for host in hosts for gpu in host.gpus}
+    for device in wish.devices:
+        if device.address not in there:
+            raise NothingSelected(
+                f"No GPU of host {join_names(host.name for host in hosts)} has the PCI id {device.address}.",
+                hint=f"There are: {join_names(there, limit=20)}.",
+            )
+    if wish.sets_modes:
+        old = [host for host in hosts if host.numbers < MODES_SINCE]
+        if old:
+            versions = join_names(f"{host.name} has {host.version}" for host in old)
+            raise NotSettable(
+                f"A vGPU mode can be set since vSphere 8.0.3, and {versions}.", hint="Leave vgpu_mode out there."
+            )
+
+
+def _configure(host: HostFacts, wish: HostGraphicsRequest, warnings: list[str]) -> HostFacts:
+    devices = dict(host.configured)
+    for gpu in host.gpus:
+        asked = wish.device(gpu.address)
+        now = configured(host, gpu)
+        if gpu.graphics_type == DIRECT:
+            if asked.graphics_type or asked.vgpu_mode:
+                raise NotSettable(
+                    f"GPU {gpu.address} of host {host.name} is given away whole (DirectPath I/O).",
+                    hint="Switch passthrough off for it first.",
+                )
+            continue
+        kind = asked.graphics_type or wish.graphics_type or now.graphics_type
+        mode = asked.vgpu_mode or wish.vgpu_mode
+        if mode and gpu.vgpu_mode == MIG_MODE:
+            if asked.vgpu_mode:
+                raise NotSettable(
+                    f"GPU {gpu.address} of host {host.name} is in MIG mode, which is not switched by vSphere.",
+                    hint="Switch MIG off with nvidia-smi on the host first.",
+                )
+            warnings.append(f"GPU {gpu.address} of host {host.name} is in MIG mode and keeps it.")
+            mode = None
+        if asked.vgpu_mode and kind != SHARED_DIRECT:
+            raise NotSettable(
+                f"GPU {gpu.address} of host {host.name} would be shared, and only a shared direct GPU has a vGPU mode.",
+                hint="Leave vgpu_mode out for it, or make it shared_direct.",
+            )
+        if kind != SHARED_DIRECT:
+            mode = None
+        devices[gpu.address] = ConfiguredGraphics(kind, mode or now.vgpu_mode)
+    return replace(
+        host,
+        default_type=wish.graphics_type or host.default_type,
+        policy=wish.assignment_policy or host.policy,
+        configured=devices,
+    )
+
+
+def _differs(host: HostFacts, after: HostFacts) -> bool:
+    return (
+        host.default_type != after.default_type
+        or host.policy != after.policy
+        or any(configured(host, gpu) != configured(after, gpu) for gpu in host.gpus)
+    )
+
+
+def _names(snapshot: Snapshot, gpu: GpuFacts) -> list[str]:
+    return [snapshot.holders[moid].path if moid in snapshot.holders else moid for moid in gpu.vms]
+
+
+def _restarted(host: HostFacts) -> HostFacts:
+    """As it will be when Xorg has restarted. What a GPU offers afterwards is taken from the table."""
+    gpus = tuple(gpu if gpu.vms else _taking_effect(gpu, configured(host, gpu)) for gpu in host.gpus)
+    after = replace(host, gpus=gpus)
+    details, names = list(host.details), dict.fromkeys(host.profiles)
+    for gpu, old in zip(gpus, host.gpus, strict=True):
+        if gpu.graphics_type == SHARED_DIRECT != old.graphics_type:
+            for name in _usual_profiles(host, old):
+                names.setdefault(name)
+                if gpu.device is not None and not any(detail.name == name for detail in details):
+                    details.append(ProfileFacts(name, gpu.device, mig=False))
+    return replace(after, profiles=tuple(names), details=tuple(details))
+
+
+def _taking_effect(gpu: GpuFacts, wanted: ConfiguredGraphics) -> GpuFacts:
+    mode = gpu.vgpu_mode
+    if mode is not None and mode != MIG_MODE:
+        mode = (wanted.vgpu_mode or "sameSize") if wanted.graphics_type == SHARED_DIRECT else "none"
+    return replace(gpu, graphics_type=wanted.graphics_type, vgpu_mode=mode)
+
+
+def _usual_profiles(host: HostFacts, gpu: GpuFacts) -> list[str]:
+    names = [name for board in boards_of(host, gpu)[:1] for name in catalog.type_names(board)]
+    return [vsphere_name(name) for name in names if (parsed := parse_or_none(name)) and not parsed.mig]

@@ -1,0 +1,406 @@
+# Copyright: (c) 2026, The vgpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What of a vCenter's inventory matters for GPUs, read in two calls and one for each kind of GPU host.
+
+The first call goes through folders and clusters to all hosts. The second reads the PCI ids of GPU hosts and the VMs
+that are on them; no other VM is read. Names, PCI ids and references are all that is left of vSphere's types.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
+from typing import Any
+
+from ansible_collections.vgpu.fleet.plugins.module_utils.errors import did_you_mean, join_names
+from ansible_collections.vgpu.fleet.plugins.module_utils.planning.request import NothingSelected
+from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.faults import Operation, moid_of
+from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.session import Properties, Session
+
+SHARED_DIRECT = "sharedDirect"
+SHARED = "shared"
+DIRECT = "direct"
+
+NVIDIA = 0x10DE
+
+HOST_PATHS = [
+    "name",
+    "parent",
+    "vm",
+    "runtime.connectionState",
+    "runtime.inMaintenanceMode",
+    "config.product.version",
+    "config.graphicsInfo",
+    "config.graphicsConfig",
+    "config.sharedPassthruGpuTypes",
+]
+GPU_HOST_PATHS = ["hardware.pciDevice", "configManager.graphicsManager", "configManager.serviceSystem"]
+VM_PATHS = ["name", "runtime.powerState", "runtime.host", "config.template", "config.hardware.device"]
+
+
+@dataclass(frozen=True)
+class GpuFacts:
+    """A GPU as its host shows it. `vms` are the ids of the VMs on it."""
+
+    address: str
+    name: str = ""
+    graphics_type: str = SHARED_DIRECT
+    vgpu_mode: str | None = None
+    memory_kib: int = 0
+    vms: tuple[str, ...] = ()
+    # PCI device id in the high and vendor id in the low 16 bits, as vSphere joins them.
+    device: int | None = None
+
+
+@dataclass(frozen=True)
+class ConfiguredGraphics:
+    """What a GPU is configured to be, which it is after a restart of Xorg or of the host at the latest."""
+
+    graphics_type: str
+    vgpu_mode: str | None = None
+
+
+@dataclass(frozen=True)
+class ProfileFacts:
+    """A vGPU profile as a host of version 7.0.3 or later describes it."""
+
+    name: str
+    device: int
+    mig: bool
+
+
+@dataclass(frozen=True)
+class HostFacts:
+    moid: str
+    name: str
+    cluster: str = ""
+    datacenter: str = ""
+    # The id of the cluster, or of the host's own compute resource, and the inventory path of the datacenter: names
+    # need not be unique.
+    resource: str = ""
+    datacenter_path: str = ""
+    drs: bool = False
+    version: str = ""
+    connected: bool = True
+    maintenance: bool = False
+    gpus: tuple[GpuFacts, ...] = ()
+    default_type: str = SHARED
+    policy: str = "performance"
+    configured: Mapping[str, ConfiguredGraphics] = field(default_factory=dict, hash=False)
+    # Names of the profiles on offer, and what is known of them: nothing before 7.0.3.
+    profiles: tuple[str, ...] = ()
+    details: tuple[ProfileFacts, ...] = ()
+    # Framebuffer in MiB by `GpuFacts.device`.
+    framebuffers: Mapping[int, int] = field(default_factory=dict, hash=False)
+    reference: Any = field(default=None, compare=False, repr=False)
+    browser: Any = field(default=None, compare=False, repr=False)
+    graphics_manager: Any = field(default=None, compare=False, repr=False)
+    service_system: Any = field(default=None, compare=False, repr=False)
+    vms: tuple[Any, ...] = field(default=(), compare=False, repr=False)
+
+    @property
+    def cluster_id(self) -> str:
+        """Tells clusters of one name apart."""
+        return self.resource or f"{self.datacenter_path or self.datacenter}/{self.cluster}"
+
+    @property
+    def numbers(self) -> tuple[int, ...]:
+        return tuple(int(part) for part in self.version.split(".") if part.isdigit())
+
+
+@dataclass(frozen=True)
+class VmFacts:
+    """A VM of a GPU host. `vgpus` are pairs of device key and profile, `bindings` the addresses that are known."""
+
+    moid: str
+    name: str
+    host: str
+    power: str = "poweredOff"
+    template: bool = False
+    vgpus: tuple[tuple[int, str], ...] = ()
+    bindings: Mapping[int, str] = field(default_factory=dict, hash=False)
+    reference: Any = field(default=None, compare=False, repr=False)
+
+    @property
+    def running(self) -> bool:
+        return self.power == "poweredOn"
+
+
+@dataclass(frozen=True)
+class Inventory:
+    hosts: tuple[HostFacts, ...] = ()
+    vms: tuple[VmFacts, ...] = ()
+    api_version: str = ""
+
+    @property
+    def gpu_hosts(self) -> tuple[HostFacts, ...]:
+        return tuple(host for host in self.hosts if host.gpus)
+
+    def host(self, name: str) -> HostFacts:
+        return next(host for host in self.hosts if host.name == name)
+
+
+def read(
+    session: Session,
+    *,
+    datacenter: str | None = None,
+    cluster: str | None = None,
+    esxi_hosts: Sequence[str] | None = None,
+) -> Inventory:
+    """The GPU side of the inventory, or of a part of it: a datacenter, a cluster, hosts by name or shell pattern."""
+    hosts = selected(read_hosts(session), datacenter=datacenter, cluster=cluster, esxi_hosts=esxi_hosts)
+    return complete(session, hosts)
+
+
+def read_hosts(session: Session) -> list[HostFacts]:
+    """All hosts, in one call."""
+    vim = session.vim
+    query = session.vmodl.query.PropertyCollector
+
+    def way(name: str, kind: Any, path: str, *further: str) -> Any:
+        selections = [query.SelectionSpec(name=other) for other in further]
+        return query.TraversalSpec(name=name, type=kind, path=path, skip=False, selectSet=selections)
+
+    ways = [
+        way("folders", vim.Folder, "childEntity", "folders", "datacenters", "resources"),
+        way("datacenters", vim.Datacenter, "hostFolder", "folders"),
+        way("resources", vim.ComputeResource, "host"),
+    ]
+    resource_paths = ["name", "parent", "environmentBrowser"]
+    wanted = {
+        vim.HostSystem: HOST_PATHS,
+        vim.ComputeResource: resource_paths,
+        vim.ClusterComputeResource: [*resource_paths, "configurationEx.drsConfig.enabled"],
+        vim.Datacenter: ["name", "parent"],
+        vim.Folder: ["name", "parent"],
+    }
+    answer = session.collect(
+        Operation("read the hosts"),
+        query.FilterSpec(
+            objectSet=[query.ObjectSpec(obj=session.content.rootFolder, skip=True, selectSet=ways)],
+            propSet=[query.PropertySpec(type=kind, pathSet=paths) for kind, paths in wanted.items()],
+        ),
+    )
+    by_id = {moid_of(reference): found for reference, found in answer}
+    datacenters = {moid_of(reference) for reference, _found in answer if isinstance(reference, vim.Datacenter)}
+    hosts = [
+        _host(reference, found, by_id, datacenters, modes=session.has("8.0.3"))
+        for reference, found in answer
+        if isinstance(reference, vim.HostSystem)
+    ]
+    return sorted(hosts, key=lambda host: host.name)
+
+
+def _host(
+    reference: Any, found: Properties, by_id: Mapping[str, Properties], datacenters: Collection[str], *, modes: bool
+) -> HostFacts:
+    parent = moid_of(found.get("parent"))
+    resource = by_id.get(parent, {})
+    datacenter, datacenter_path = _datacenter(parent, by_id, datacenters)
+    config = found.get("config.graphicsConfig")
+    return HostFacts(
+        moid=moid_of(reference),
+        name=found.get("name") or moid_of(reference),
+        cluster=resource.get("name", ""),
+        datacenter=datacenter,
+        resource=parent if resource else "",
+        datacenter_path=datacenter_path,
+        drs=bool(resource.get("configurationEx.drsConfig.enabled")),
+        version=found.get("config.product.version") or "",
+        connected=found.get("runtime.connectionState") == "connected",
+        maintenance=bool(found.get("runtime.inMaintenanceMode")),
+        gpus=gpus_of(found.get("config.graphicsInfo"), modes=modes),
+        default_type=config.hostDefaultGraphicsType if config else SHARED,
+        policy=config.sharedPassthruAssignmentPolicy if config else "performance",
+        configured={
+            entry.deviceId: ConfiguredGraphics(entry.graphicsType, entry.vgpuMode if modes else None)
+            for entry in (config.deviceType if config else None) or []
+        },
+        profiles=tuple(found.get("config.sharedPassthruGpuTypes") or []),
+        reference=reference,
+        browser=resource.get("environmentBrowser"),
+        vms=tuple(found.get("vm") or []),
+    )
+
+
+def gpus_of(graphics_info: Any, *, modes: bool) -> tuple[GpuFacts, ...]:
+    """NVIDIA's GPUs among a host's graphics. `modes` tells that the API knows vGPU modes."""
+    return tuple(
+        GpuFacts(
+            address=entry.pciId,
+            name=entry.deviceName or "",
+            graphics_type=entry.graphicsType,
+            vgpu_mode=(entry.vgpuMode or "none") if modes else None,
+            memory_kib=entry.memorySizeInKB or 0,
+            vms=tuple(moid_of(vm) for vm in entry.vm or []),
+        )
+        for entry in graphics_info or []
+        # Hosts list the graphics of their service processor as well.
+        if "nvidia" in f"{entry.vendorName} {entry.deviceName}".casefold()
+    )
+
+
+def _datacenter(moid: str, by_id: Mapping[str, Properties], datacenters: Collection[str]) -> tuple[str, str]:
+    """Name and inventory path of the datacenter of a cluster. The root folder is not read, so paths end there."""
+    while moid in by_id and moid not in datacenters:
+        moid = moid_of(by_id[moid].get("parent"))
+    names: list[str] = []
+    while moid in by_id:
+        names.insert(0, str(by_id[moid].get("name", "")))
+        moid = moid_of(by_id[moid].get("parent"))
+    return (names[-1], "/" + "/".join(names)) if names else ("", "")
+
+
+def selected(
+    hosts: Sequence[HostFacts],
+    *,
+    datacenter: str | None = None,
+    cluster: str | None = None,
+    esxi_hosts: Sequence[str] | None = None,
+) -> list[HostFacts]:
+    """The hosts that options mean. A name or pattern that nothing matches is an error with what there is.
+
+    Without `esxi_hosts` all of them are meant; an empty list selects none.
+    """
+    chosen = list(hosts)
+    if datacenter:
+        chosen = _in_datacenter(chosen, datacenter)
+    if cluster:
+        chosen = _in_cluster(chosen, cluster)
+    if esxi_hosts is not None:
+        names: set[str] = set()
+        for pattern in esxi_hosts:
+            matching = {host.name for host in chosen if host.name == pattern or fnmatchcase(host.name, pattern)}
+            if not matching:
+                where = "host"
+                where += f" of cluster {cluster}" if cluster else ""
+                where += f" in datacenter {datacenter}" if datacenter else ""
+                raise _nothing(where, pattern, {host.name for host in chosen})
+            names |= matching
+        chosen = [host for host in chosen if host.name in names]
+    return chosen
+
+
+def _in_datacenter(hosts: Sequence[HostFacts], wanted: str) -> list[HostFacts]:
+    """By name, or by inventory path such as /europe/dc1."""
+    path = f"/{wanted.strip('/')}"
+    chosen = [host for host in hosts if wanted == host.datacenter or path == host.datacenter_path]
+    paths = {host.datacenter_path or host.datacenter for host in chosen}
+    if not chosen:
+        known = {host.datacenter_path or host.datacenter for host in hosts}
+        raise _nothing("datacenter with hosts", wanted, {one.removeprefix("/") for one in known if one})
+    if len(paths) > 1 and path not in paths:
+        raise NothingSelected(
+            f"There are several datacenters {wanted}: {join_names(paths)}.", hint="Give the path of one of them."
+        )
+    return [host for host in chosen if path == host.datacenter_path] if path in paths else chosen
+
+
+def _in_cluster(hosts: Sequence[HostFacts], wanted: str) -> list[HostFacts]:
+    chosen = [host for host in hosts if host.cluster == wanted]
+    if not chosen:
+        raise _nothing("cluster", wanted, {host.cluster for host in hosts if host.cluster})
+    if len({host.cluster_id for host in chosen}) > 1:
+        where = join_names(host.datacenter_path or host.datacenter for host in chosen)
+        raise NothingSelected(
+            f"There are several clusters {wanted}, in {where}.",
+            hint="Name the datacenter, or the hosts with esxi_hosts.",
+        )
+    return chosen
+
+
+def _nothing(what: str, name: str, known: Iterable[str]) -> NothingSelected:
+    known = sorted(known)
+    alike = did_you_mean(name, known)
+    meant = f"Did you mean {' or '.join(alike[:2])}? " if alike else ""
+    return NothingSelected(f"There is no {what} {name!r}.", hint=f"{meant}There are: {join_names(known, limit=20)}.")
+
+
+def complete(session: Session, hosts: Sequence[HostFacts]) -> Inventory:
+    """Hosts with what only GPU hosts have: PCI ids, profiles in detail, and their VMs."""
+    gpu_hosts = [host for host in hosts if host.gpus]
+    if not gpu_hosts:
+        return Inventory(tuple(hosts), api_version=session.content.about.apiVersion)
+    vms = [vm for host in gpu_hosts for vm in host.vms]
+    filters = [session.objects_filter([host.reference for host in gpu_hosts], _gpu_host_paths(session))]
+    if vms:
+        filters.append(session.objects_filter(vms, VM_PATHS))
+    answer = session.collect(Operation("read the GPU hosts and their VMs"), *filters)
+    by_id = {moid_of(reference): found for reference, found in answer}
+    bindings: dict[str, dict[int, str]] = {}
+    for host in gpu_hosts:
+        for binding in by_id.get(host.moid, {}).get("config.assignableHardwareBinding") or []:
+            if binding.pciId and binding.deviceKey is not None:
+                bindings.setdefault(moid_of(binding.vm), {})[binding.deviceKey] = binding.pciId
+    vgpu = session.vim.vm.device.VirtualPCIPassthrough.VmiopBackingInfo
+    found_vms = [
+        _vm(reference, found, vgpu, bindings.get(moid_of(reference), {}))
+        for reference, found in answer
+        if isinstance(reference, session.vim.VirtualMachine)
+    ]
+    details = _ProfileDetails(session)
+    whole = [details.of(_with_hardware(host, by_id.get(host.moid, {}))) if host.gpus else host for host in hosts]
+    return Inventory(tuple(whole), tuple(found_vms), session.content.about.apiVersion)
+
+
+def _gpu_host_paths(session: Session) -> list[str]:
+    # Only since 9.1 it says which device of which VM is on which GPU (vsphere.md 1.7).
+    return [*GPU_HOST_PATHS, "config.assignableHardwareBinding"] if session.has("9.1") else GPU_HOST_PATHS
+
+
+def _with_hardware(host: HostFacts, found: Properties) -> HostFacts:
+    devices = {
+        # They are signed shorts (vsphere.md 1.6).
+        entry.id: (entry.deviceId & 0xFFFF) << 16 | entry.vendorId & 0xFFFF
+        for entry in found.get("hardware.pciDevice") or []
+    }
+    return replace(
+        host,
+        gpus=tuple(replace(gpu, device=devices.get(gpu.address)) for gpu in host.gpus),
+        graphics_manager=found.get("configManager.graphicsManager"),
+        service_system=found.get("configManager.serviceSystem"),
+    )
+
+
+def _vm(reference: Any, found: Properties, vgpu: Any, bindings: Mapping[int, str]) -> VmFacts:
+    devices = found.get("config.hardware.device") or []
+    return VmFacts(
+        moid=moid_of(reference),
+        name=found.get("name") or moid_of(reference),
+        host=moid_of(found.get("runtime.host")),
+        power=str(found.get("runtime.powerState") or "poweredOff"),
+        template=bool(found.get("config.template")),
+        vgpus=tuple((device.key, device.backing.vgpu) for device in devices if isinstance(device.backing, vgpu)),
+        bindings=bindings,
+        reference=reference,
+    )
+
+
+class _ProfileDetails:
+    """Profiles in detail, asked for once for hosts of the same version, boards and profiles: the driver decides."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._known: dict[Any, tuple[tuple[ProfileFacts, ...], dict[int, int]]] = {}
+
+    def of(self, host: HostFacts) -> HostFacts:
+        if not self._session.has("7.0.3") or not host.profiles or host.browser is None or not host.connected:
+            return host
+        alike = (host.version, host.profiles, frozenset(gpu.device for gpu in host.gpus))
+        if alike not in self._known:
+            self._known[alike] = self._ask(host)
+        details, framebuffers = self._known[alike]
+        return replace(host, details=details, framebuffers=framebuffers)
+
+    def _ask(self, host: HostFacts) -> tuple[tuple[ProfileFacts, ...], dict[int, int]]:
+        subject = Operation(f"tell what host {host.name} offers", host=host.name)
+        target = self._session.call(subject, host.browser.QueryConfigTarget, host=host.reference)
+        details = tuple(
+            ProfileFacts(entry.profileName, entry.deviceVendorId, entry.profileSharing == "mig")
+            for entry in (target.vgpuProfileInfo if target else None) or []
+        )
+        devices = (target.vgpuDeviceInfo if target else None) or []
+        return details, {entry.deviceVendorId: entry.maxFbSizeInGib * 1024 for entry in devices}

@@ -1,0 +1,31 @@
+# Copyright: (c) 2026, The vgpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""How many MIG instances fit on a GPU of a host, which cuts them when VMs start. Pure.
+
+Where the present ones lie is not told, so they are taken to lie well: fewer may fit, and never more.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+from ansible_collections.vgpu.fleet.plugins.module_utils.fleet import mig
+from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.profile import parse_or_none
+
+
+def instances(boards: Sequence[str], offered: Iterable[str], present: Iterable[str]) -> dict[str, int]:
+    """The most instances of each profile, the present ones included; nothing for a board that nobody knows."""
+    geometry = mig.geometry_of(boards[0]) if len(boards) == 1 else None
+    if geometry is None:
+        return {}
+    have = Counter(size for size in map(_size, present) if size)
+    sizes = {name: size for name in offered if (size := _size(name))}
+    return {name: have[size] + geometry.most(size, have) for name, size in sizes.items()}
+
+
+def _size(name: str) -> mig.InstanceSize | None:
+    parsed = parse_or_none(name)
+    return mig.size_of(parsed) if parsed else None

@@ -1,0 +1,365 @@
+# Copyright: (c) 2026, The vgpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""A VM brought to what a task asks for: read, decide, apply, and see that it is so."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+from ansible_collections.vgpu.fleet.plugins.module_utils.errors import FleetError
+from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere import tasks
+from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.faults import Operation, VsphereError
+from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.read import inventory
+from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.read.inventory import HostFacts
+from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.session import Session
+from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm import cloud_init as vm_cloud_init, spec as vm_spec
+from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm.decide import (
+    devices as vm_devices,
+    placement as vm_placement,
+    plan as vm_plan,
+    rules as vm_rules,
+)
+from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm.decide.mark import OWNER, refuse_to_start_unfinished
+from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm.decide.model import VmState
+from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm.decide.plan import DesiredVm, VmPlan
+from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm.decide.power import ABSENT, HARD, PRESENT
+from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm.decide.requirements import needs_of
+from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm.dry_run import dry_run
+from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm.find.read import VmSnapshot, read_vm
+from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm.hosts import CandidateHosts, only_host
+from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm.power import (
+    PowerControl,
+    VmLocation,
+    refuse_soft_without_tools,
+)
+from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm.request import VmRequest
+from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm.result import (
+    VmResult,
+    named_pci_devices,
+    named_vgpus,
+)
+
+ATTEMPTS = 6
+# Between attempts, growing: another task on the VM has to end first.
+PAUSE = 0.5
+
+
+class IsTemplate(FleetError):
+    code = "vm_is_template"
+
+
+@dataclass(frozen=True)
+class Decision:
+    """A plan with what was found out on the way to it. `host` is None where DRS or vSphere chooses."""
+
+    plan: VmPlan
+    wish: DesiredVm
+    reach: CandidateHosts | None = None
+    host: str | None = None
+
+
+class HostCache:
+    """All hosts, read when first needed."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    @cached_property
+    def all(self) -> Sequence[HostFacts]:
+        return inventory.read_hosts(self._session)
+
+    def around(self, machine: VmState, *, only: str = "") -> CandidateHosts:
+        """The hosts of the cluster that a VM is registered in, or the one that the task names."""
+        home = next((host for host in self.all if host.moid == machine.host), None)
+        beside = [host for host in self.all if home and host.cluster_id == home.cluster_id]
+        if only:
+            beside = only_host(beside or self.all, only)
+        return CandidateHosts(self._session, beside)
+
+    def beside(self, machine: VmState) -> Sequence[HostFacts]:
+        """The hosts of its cluster."""
+        return self.around(machine).hosts
+
+    def name(self, moid: str | None) -> str | None:
+        return next((host.name for host in self.all if host.moid == moid), None)
+
+
+class ReconfigureVm:
+    """Changes of a VM that exists."""
+
+    def __init__(self, session: Session, request: VmRequest, hosts: HostCache) -> None:
+        self._session = session
+        self._request = request
+        self._hosts = hosts
+        self._running = PowerControl(session, request)
+
+    def run(self, seen: VmSnapshot, *, check_mode: bool) -> VmResult:
+        claim, machine = self._request.claim, seen.machine
+        claim.refuse_foreign(seen.path, machine.mark)
+        if self._request.state == ABSENT:
+            claim.refuse_to_delete(seen.path, machine.moid, machine.mark)
+        decision = self.decide(seen)
+        if decision.plan.power.stop:
+            claim.refuse_to_stop(seen.path, machine.moid, machine.mark)
+        if decision.plan.power.start and not self._finishes(machine):
+            refuse_to_start_unfinished(seen.path, machine.mark)
+        if check_mode:
+            if not decision.plan.deletes:
+                dry_run(self._session, seen, decision.plan)
+            return self.predicted(seen, decision)
+        if not decision.plan.changed:
+            return self.shown(seen, decision.plan)
+        return self.apply(seen, decision)
+
+    # Deciding
+    def decide(self, seen: VmSnapshot) -> Decision:
+        machine = seen.machine
+        if machine.template:
+            raise IsTemplate(
+                f"{machine.name} is a template, which is not changed here.",
+                hint="Convert it to a VM first, or name a new VM and give it as template.",
+            )
+        settled = self._settled(machine)
+        if settled is not None:
+            return settled
+        reach = self._hosts.around(machine, only=self._request.creation.esxi_host)
+        wish = self._wish(machine, sorted({*reach.profiles, *machine.vgpus}))
+        validate_devices(machine.name, machine, wish, reach)
+        plan = vm_plan.plan(machine, wish, self._session.version)
+        refuse_soft_without_tools(machine, plan.power, self._request)
+        return Decision(plan, wish, reach, self._room(machine, plan, reach))
+
+    def _finishes(self, machine: VmState) -> bool:
+        """Whether the task can end a creation that was cut off: it says what the VM is made of."""
+        return machine.mark.unfinished and bool(self._request.creation.template)
+
+    def _wish(self, machine: VmState, profiles: Sequence[str]) -> DesiredVm:
+        options = self._request.claim.wanted(machine.mark)
+        if self._finishes(machine):
+            macs = [card.mac for card in machine.cards]
+            options |= vm_cloud_init.finishing(machine.name, self._request.creation, macs)
+        return replace(self._request.wish(profiles), options=options)
+
+    def _settled(self, machine: VmState) -> Decision | None:
+        """Decided by the VM alone, where no host has to be asked: nothing is to be done, or only to stop or delete."""
+        wish = self._wish(machine, sorted(machine.vgpus))
+        willing = replace(wish, power_cycle=HARD, discard_suspended=True)
+        try:
+            plan = vm_plan.plan(machine, willing, self._session.version)
+        except FleetError:
+            return None
+        if plan.devices.changed or plan.preparation.changed or plan.power.start:
+            return None
+        plan = vm_plan.plan(machine, wish, self._session.version)
+        refuse_soft_without_tools(machine, plan.power, self._request)
+        return Decision(plan, wish)
+
+    def _room(self, machine: VmState, plan: VmPlan, reach: CandidateHosts) -> str | None:
+        """The host to start on. Without devices, and without placement, that is not for us to say."""
+        if not plan.power.start:
+            return None
+        only = self._request.creation.esxi_host or None
+        if not self._request.auto or not plan.devices.any:
+            return only
+        current = self._hosts.name(machine.host)
+        return choose_host(machine.name, plan, reach, without=machine.moid, current=current, only=only)
+
+    # Applying
+    def apply(self, seen: VmSnapshot, decision: Decision) -> VmResult:
+        plan = decision.plan
+        stopped = upgraded = False
+        try:
+            if plan.power.stop:
+                self._running.stop(seen, plan.power.stop)
+                stopped = True
+            if plan.deletes:
+                return self._delete(seen, plan)
+            upgraded = self._upgrade(seen, plan)
+            if plan.reconfigures:
+                self._reconfigure(seen, decision, fresh=not stopped and not upgraded)
+        except FleetError as error:
+            error.changed = stopped or upgraded or not error.certain
+            if stopped and seen.machine.running and plan.power.start:
+                self._bring_back(seen, decision, error)
+            elif upgraded:
+                error.message += f" The hardware version of VM {seen.machine.name} was raised before, which stays."
+            raise
+        return self.finish(seen, decision, stopped=stopped)
+
+    def has_run(self, reference: Any, name: str) -> bool:
+        return self._running.has_run(reference, name)
+
+    def finish(self, seen: VmSnapshot, decision: Decision, *, stopped: bool = False) -> VmResult:
+        """Start the VM if it is to run, and look at what came of it."""
+        plan = decision.plan
+        seat = None
+        if plan.power.start:
+            if self._request.creation.template and not seen.machine.mark.stage:
+                # Another run may still be at creating it: its clone had no mark yet when it was read.
+                fresh = read_vm(self._session, seen.reference, plan.machine.name)
+                refuse_to_start_unfinished(fresh.path, fresh.machine.mark)
+            try:
+                seat = self._running.start(seen, plan.devices.vgpus, decision.reach, decision.host)
+            except FleetError as error:
+                error.changed = plan.reconfigures or plan.upgrades or stopped or not error.certain
+                if stopped:
+                    error.message += f" VM {plan.machine.name} was powered off for the change"
+                    off = error.certain and self._running.power(seen) == "poweredOff"
+                    error.message += " and is still off." if off else "; whether it runs again is not known."
+                raise
+        return self.shown(read_vm(self._session, seen.reference, plan.machine.name), plan, seat)
+
+    def _delete(self, seen: VmSnapshot, plan: VmPlan) -> VmResult:
+        name = seen.machine.name
+        subject = Operation(f"delete VM {name}", vm=name)
+        tasks.run(self._session, subject, seen.reference.Destroy_Task, timeout=self._request.wait_timeout)
+        owner = seen.machine.mark.owner or None
+        return VmResult(True, name, seen.machine.moid, seen.machine.uuid, seen.folder, owner, diff=plan.diff())
+
+    def _upgrade(self, seen: VmSnapshot, plan: VmPlan) -> bool:
+        """A task of its own: devices of a newer kind are refused before it (vsphere.md 5.4)."""
+        if not plan.upgrades:
+            return False
+        name, version = seen.machine.name, f"vmx-{plan.preparation.upgrade_to}"
+        subject = Operation(f"upgrade the hardware of VM {name} to {version}", vm=name)
+        tasks.run(self._session, subject, seen.reference.UpgradeVM_Task, version, timeout=self._request.wait_timeout)
+        return True
+
+    def _reconfigure(self, seen: VmSnapshot, decision: Decision, *, fresh: bool) -> None:
+        """In one task. If the VM was changed meanwhile, it is read and decided again."""
+        plan = decision.plan
+        for attempt in range(1, ATTEMPTS + 1):
+            if not fresh:
+                plan = self._again(seen, decision)
+                if not plan.reconfigures:
+                    return
+            fresh = False
+            name, profiles = plan.machine.name, tuple(sorted({*plan.devices.add_vgpus}))
+            subject = Operation(f"change VM {name}", vm=name, profiles=profiles)
+            spec = vm_spec.reconfiguration(self._session, plan)
+            try:
+                reconfigure = seen.reference.ReconfigVM_Task
+                tasks.run(self._session, subject, reconfigure, spec, timeout=self._request.wait_timeout)
+            except VsphereError as error:
+                if not error.retryable or attempt == ATTEMPTS:
+                    raise
+                time.sleep(PAUSE * attempt)
+            else:
+                return
+
+    def _again(self, seen: VmSnapshot, decision: Decision) -> VmPlan:
+        machine = read_vm(self._session, seen.reference, seen.machine.name).machine
+        return vm_plan.plan(machine, replace(decision.wish, state=PRESENT), self._session.version)
+
+    def _bring_back(self, seen: VmSnapshot, decision: Decision, error: FleetError) -> None:
+        """After a change that failed, start the VM again and tell how it differs from before, if it does."""
+        name = seen.machine.name
+        try:
+            self._running.start(seen, sorted(seen.machine.vgpus.elements()), decision.reach, None)
+            differences = seen.machine.differences(read_vm(self._session, seen.reference, name).machine)
+        except FleetError as other:
+            error.message += f" VM {name} was powered off for it and could not be started: {other.message}"
+            return
+        error.message += f" VM {name} was powered off for it and runs again"
+        error.message += f", but not as it was: {'; '.join(differences)}." if differences else " as it was."
+
+    # Showing
+    def shown(self, seen: VmSnapshot, plan: VmPlan, seat: VmLocation | None = None) -> VmResult:
+        machine = seen.machine
+        if machine.running and seat is None:
+            seat = self._running.seat(seen.reference, machine.name, host=seen.properties.get("runtime.host"))
+        return VmResult(
+            changed=plan.changed,
+            name=machine.name,
+            moid=machine.moid,
+            uuid=machine.uuid,
+            folder=seen.folder,
+            owner=machine.mark.owner or None,
+            power=machine.power,
+            host=seat.host if seat else None,
+            gpus=seat.gpus if seat else (),
+            vgpus=named_vgpus(machine),
+            pci_devices=named_pci_devices(machine),
+            restarted=plan.restarts,
+            diff=plan.diff(),
+            warnings=[*warnings(plan), *(seat.warnings if seat else ())],
+        )
+
+    def predicted(self, seen: VmSnapshot, decision: Decision) -> VmResult:
+        plan, machine = decision.plan, seen.machine
+        if not plan.changed:
+            return self.shown(seen, plan)
+        gone = {device.key for device in plan.devices.remove}
+        kept = replace(machine, devices=tuple(device for device in machine.devices if device.key not in gone))
+        stays = machine.running and not plan.power.changed and not plan.deletes
+        seat = (
+            self._running.seat(seen.reference, machine.name, host=seen.properties.get("runtime.host"))
+            if stays
+            else None
+        )
+        return VmResult(
+            changed=True,
+            name=machine.name,
+            moid=machine.moid,
+            uuid=machine.uuid,
+            folder=seen.folder,
+            owner=plan.options.get(OWNER, machine.mark.owner) or None,
+            power=plan.power.after,
+            host=seat.host if seat else None,
+            gpus=seat.gpus if seat else (),
+            vgpus=[] if plan.deletes else named_vgpus(kept) + [(None, name) for name in plan.devices.add_vgpus],
+            pci_devices=[]
+            if plan.deletes
+            else named_pci_devices(kept) + [(None, request) for request in plan.devices.add_pci],
+            restarted=plan.restarts,
+            diff=plan.diff(),
+            warnings=warnings(plan),
+        )
+
+
+def validate_devices(name: str, machine: VmState, wish: DesiredVm, reach: CandidateHosts) -> None:
+    """Refuse what no host could serve, or no VM could have, before anything is changed."""
+    if wish.state == ABSENT:
+        return
+    devices = vm_devices.diff(machine, wish.vgpus, wish.pci_devices, exclusive=wish.exclusive)
+    if devices.add_vgpus:
+        vm_rules.refuse_what_no_host_offers(name, devices.vgpu_counts, reach.offers)
+        together = devices.vgpu_counts + machine.foreign_vgpus
+        several = sum(together.values()) > 1
+        vm_rules.refuse_what_cannot_boot(name, together)
+        if several:
+            # A VM below the needed hardware version will have it by then.
+            needed = needs_of(devices.vgpus, api_version=reach.api_version).hardware_version
+            most = reach.most_vgpus(max(machine.hardware_version, needed if wish.prepare else 0))
+            vm_rules.refuse_what_cannot_boot(name, together, most=most)
+    if devices.add_pci:
+        vm_rules.refuse_what_no_host_has(name, devices.pci, reach.pci_devices)
+
+
+def choose_host(
+    name: str, plan: VmPlan, reach: CandidateHosts, *, without: str, current: str | None, only: str | None
+) -> str | None:
+    """A host with room, found by the planner; None where DRS makes the choice among those that have it."""
+    devices = plan.devices
+    lacking = vm_placement.without_devices(devices.pci, reach.free_pci_devices(without)) if devices.pci else {}
+    fleet = reach.snapshot.fleet_without(without)
+    found = vm_placement.rooms(fleet, devices.vgpu_counts, current=current, lacking=lacking)
+    vm_placement.refuse_without_room(name, devices, found)
+    if only:
+        return only
+    return None if reach.places_itself else found.best
+
+
+def warnings(plan: VmPlan) -> list[str]:
+    if not plan.lacking:
+        return []
+    return [
+        f"VM {plan.machine.name} may not start with its devices, since prepare is off and it lacks this:"
+        f" {'; '.join(plan.lacking)}."
+    ]

@@ -1,0 +1,341 @@
+# Copyright: (c) 2026, The vgpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""A VM made from a template, with its devices, or not at all."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ansible_collections.vgpu.fleet.plugins.module_utils.errors import FleetError
+from ansible_collections.vgpu.fleet.plugins.module_utils.planning.request import NothingSelected
+from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere import tasks
+from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.faults import Operation, moid_of
+from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.names import is_same_path, sent_name
+from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.read import inventory
+from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.read.inventory import HostFacts
+from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.session import Session
+from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm import (
+    cloud_init as vm_cloud_init,
+    hosts as vm_reach,
+    spec as vm_spec,
+)
+from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm.apply import (
+    Decision,
+    HostCache,
+    ReconfigureVm,
+    choose_host,
+    validate_devices,
+    warnings,
+)
+from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm.decide import plan as vm_plan
+from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm.decide.mark import CLONED, COMPLETE, OWNER, STAGE
+from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm.decide.plan import VmPlan
+from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm.decide.power import PRESENT
+from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm.decide.rules import InvalidRequest
+from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm.dry_run import dry_run_clone
+from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm.find import storage_policy as vm_storage_policy
+from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm.find.finder import InventoryItem, VmFinder
+from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm.find.locations import Locations, Pool
+from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm.find.read import VmSnapshot, read_vm
+from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm.hosts import CandidateHosts
+from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm.request import VmRequest
+from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm.result import (
+    VmResult,
+    named_pci_devices,
+    named_vgpus,
+)
+
+KIB_PER_GIB = 1 << 20
+FIRST_CARD_KEY = -100
+LINKED = "createNewChildDiskBacking"
+
+
+@dataclass(frozen=True)
+class ClonePlan:
+    """Everything that is needed to make the VM; nothing of it has been done yet."""
+
+    source: VmSnapshot
+    decision: Decision
+    folder: InventoryItem
+    pool: Pool
+    spec: Any
+    # The host that a new VM is registered on, if that matters.
+    host: HostFacts | None
+    warnings: tuple[str, ...] = ()
+
+
+class CloneVm:
+    def __init__(
+        self, session: Session, request: VmRequest, hosts: HostCache, tree: VmFinder, change: ReconfigureVm
+    ) -> None:
+        self._session = session
+        self._request = request
+        self._creation = request.creation
+        self._hosts = hosts
+        self._tree = tree
+        self._change = change
+
+    @property
+    def name(self) -> str:
+        return self._request.identity.name
+
+    def run(self, *, check_mode: bool) -> VmResult:
+        made = self._blueprint()
+        if not check_mode:
+            return self._make(made)
+        source = made.source.reference
+        name = sent_name(self.name)
+        dry_run_clone(self._session, self._subject(made), source, made.folder.reference, name, made.spec)
+        return self._predicted(made)
+
+    def _subject(self, made: ClonePlan) -> Operation:
+        profiles = tuple(sorted(set(made.decision.plan.devices.vgpus)))
+        return Operation(f"make VM {self.name}", vm=self.name, profiles=profiles)
+
+    # Deciding
+    def _blueprint(self) -> ClonePlan:
+        creation = self._creation
+        folder = self._tree.folder(self._request.identity)
+        source = read_vm(
+            self._session, self._tree.template(creation.template, datacenter=folder.datacenter), creation.template
+        )
+        hosts = self._candidates(folder)
+        around = Locations(self._session, hosts)
+        pool = around.pool(creation.resource_pool, cluster=hosts[0].cluster if creation.esxi_host else creation.cluster)
+        reach = CandidateHosts(self._session, [host for host in hosts if host.cluster == pool.resource])
+        machine = source.machine
+        wish = self._request.wish(sorted({*reach.profiles, *machine.vgpus}))
+        validate_devices(self.name, machine, wish, reach)
+        plan = vm_plan.plan(machine, wish, self._session.version, creates=True)
+        host = self._room(plan, reach)
+        decision = Decision(plan, wish, reach, host)
+        home = reach.host(host or creation.esxi_host) if host or creation.esxi_host else None
+        spec, doubts = self._clone_spec(source, plan, pool, around, home)
+        return ClonePlan(source, decision, folder, pool, spec, home, (*warnings(plan), *doubts))
+
+    def _candidates(self, folder: InventoryItem) -> Sequence[HostFacts]:
+        """The hosts that the options leave."""
+        creation = self._creation
+        here = [host for host in self._hosts.all if is_same_path(host.datacenter_path, folder.datacenter)]
+        if not here:
+            raise NothingSelected(f"Datacenter {folder.datacenter} has no hosts.")
+        chosen = inventory.selected(here, cluster=creation.cluster or None)
+        return vm_reach.only_host(chosen, creation.esxi_host) if creation.esxi_host else chosen
+
+    def _room(self, plan: VmPlan, reach: CandidateHosts) -> str | None:
+        """The host to start on, if the VM is started and that is for us to say."""
+        only = self._creation.esxi_host or None
+        if not self._request.auto or not plan.devices.any or not plan.power.start:
+            return only
+        return choose_host(self.name, plan, reach, without="", current=None, only=only)
+
+    # The request
+    def _clone_spec(
+        self, source: VmSnapshot, plan: VmPlan, pool: Pool, around: Locations, home: HostFacts | None
+    ) -> tuple[Any, list[str]]:
+        vim, creation, machine = self._session.vim, self._creation, source.machine
+        doubts: list[str] = []
+        location = vim.vm.RelocateSpec(pool=pool.reference)
+        if home is not None:
+            location.host = home.reference
+        if creation.datastore:
+            location.datastore = around.datastore(creation.datastore)
+        elif creation.datastore_cluster:
+            location.datastore = around.emptiest_of(creation.datastore_cluster)
+        if creation.storage_policy:
+            location.profile = [vm_storage_policy.profile_spec(self._session, creation.storage_policy)]
+        config = vim.vm.ConfigSpec()
+        changes = self._cards(source, around)
+        if creation.disk_gb and creation.linked_clone:
+            doubts.append(
+                f"VM {self.name} shares the disk of template {machine.name}, so disk_gb is not applied: a linked clone"
+                " keeps the size."
+            )
+        elif creation.disk_gb:
+            changes += self._disk(source, creation.disk_gb)
+        if not plan.upgrades:
+            # Below the needed hardware version devices are refused; they follow after the upgrade (vsphere.md 5.5).
+            changes += vm_spec.device_changes(self._session, plan.devices)
+        if changes:
+            config.deviceChange = changes
+        vm_spec.settings(self._session, config, plan)
+        mark = {OWNER: self._request.claim.owner, STAGE: CLONED}
+        if not vm_cloud_init.needs_macs(creation) and not plan.upgrades:
+            mark |= vm_cloud_init.finishing(self.name, creation, self._given_macs())
+        config.extraConfig = [*(config.extraConfig or []), *vm_spec.options(self._session, mark)]
+        spec = vim.vm.CloneSpec(location=location, config=config, powerOn=False, template=False)
+        if creation.linked_clone:
+            location.diskMoveType = LINKED
+            spec.snapshot = self._snapshot(source)
+        return spec, doubts
+
+    def _given_macs(self) -> list[str]:
+        return [network.mac for network in self._creation.networks or ()]
+
+    def _snapshot(self, source: VmSnapshot) -> Any:
+        snapshot = source.properties.get("snapshot")
+        if snapshot is None or snapshot.currentSnapshot is None:
+            raise InvalidRequest(
+                f"Template {source.machine.name} has no snapshot, which a linked clone starts from.",
+                hint="Make one, or use linked_clone: false.",
+            )
+        return snapshot.currentSnapshot
+
+    def _disk(self, source: VmSnapshot, gib: int) -> list[Any]:
+        disks = source.machine.disks
+        if not disks:
+            raise InvalidRequest(f"Template {source.machine.name} has no disk to make {gib} GB large.")
+        if gib < disks[0].gib:
+            raise InvalidRequest(
+                f"disk_gb is {gib}, and the disk of template {source.machine.name} has {disks[0].gib} GB.",
+                hint="A disk can only grow.",
+            )
+        if gib == disks[0].gib:
+            return []
+        disk = self._device(source, disks[0].key)
+        disk.capacityInKB = gib * KIB_PER_GIB
+        # Both are sizes, and the server takes the other one if they differ.
+        disk.capacityInBytes = gib * KIB_PER_GIB * 1024
+        return [self._session.vim.vm.device.VirtualDeviceSpec(operation="edit", device=disk)]
+
+    def _cards(self, source: VmSnapshot, around: Locations) -> list[Any]:
+        """The template's cards in their order get the networks in theirs; then cards are added or taken away."""
+        networks = self._creation.networks
+        if networks is None:
+            return []
+        vim, cards = self._session.vim, source.machine.cards
+        change = vim.vm.device.VirtualDeviceSpec
+        changes = []
+        for number, network in enumerate(networks):
+            backing = around.network(network.name)
+            if number < len(cards):
+                card, operation = self._device(source, cards[number].key), "edit"
+            else:
+                connected = vim.vm.device.VirtualDevice.ConnectInfo(
+                    startConnected=True, allowGuestControl=True, connected=True
+                )
+                card = vim.vm.device.VirtualVmxnet3(key=FIRST_CARD_KEY - number, connectable=connected)
+                operation = "add"
+            card.backing = backing
+            if network.mac:
+                card.macAddress, card.addressType = network.mac, "manual"
+            changes.append(change(operation=operation, device=card))
+        changes += [
+            change(operation="remove", device=self._device(source, card.key)) for card in cards[len(networks) :]
+        ]
+        return changes
+
+    @staticmethod
+    def _device(source: VmSnapshot, key: int) -> Any:
+        devices = source.properties["config.hardware"].device
+        return next(device for device in devices if device.key == key)
+
+    # Applying
+    def _make(self, made: ClonePlan) -> VmResult:
+        reference = self._cloned(made)
+        try:
+            outcome = self._complete(made, reference)
+        except FleetError as error:
+            raise self._cleaned_up(reference, error) from error
+        outcome.changed = outcome.created = True
+        outcome.restarted = False
+        outcome.diff = self._diff(made)
+        outcome.warnings = list(dict.fromkeys([*made.warnings, *outcome.warnings]))
+        return outcome
+
+    def _cloned(self, made: ClonePlan) -> Any:
+        try:
+            return tasks.run(
+                self._session,
+                self._subject(made),
+                made.source.reference.CloneVM_Task,
+                made.folder.reference,
+                sent_name(self.name),
+                made.spec,
+                timeout=self._request.wait_timeout,
+            )
+        except tasks.TaskTimeout as error:
+            error.changed = True
+            error.hint = "The clone goes on there. Run the task again when it has ended: it finishes the VM."
+            raise
+
+    def _complete(self, made: ClonePlan, reference: Any) -> VmResult:
+        """What the clone request could not carry, and the start. The plan is made again from what really came out."""
+        seen = read_vm(self._session, reference, self.name)
+        decision, options = made.decision, {}
+        if seen.machine.mark.stage != COMPLETE:
+            macs = [card.mac for card in seen.machine.cards]
+            options = vm_cloud_init.finishing(self.name, self._creation, macs)
+            options[OWNER] = self._request.claim.owner
+        wish = replace(decision.wish, state=PRESENT, options=options)
+        rest = vm_plan.plan(seen.machine, wish, self._session.version)
+        if rest.changed:
+            self._change.apply(seen, replace(decision, plan=rest, wish=wish))
+            seen = read_vm(self._session, reference, self.name)
+        ready = replace(rest, power=decision.plan.power)
+        return self._change.finish(seen, replace(decision, plan=ready))
+
+    def _cleaned_up(self, reference: Any, error: FleetError) -> FleetError:
+        """Delete what this run created and could not finish, if that is certain and the VM has never run."""
+        error.changed = True
+        kept = self._why_kept(reference, error)
+        if kept:
+            error.message += f" The unfinished VM {self.name} was kept ({moid_of(reference)}), since {kept}."
+            return error
+        subject = Operation(f"delete the unfinished VM {self.name}", vm=self.name)
+        try:
+            tasks.run(self._session, subject, reference.Destroy_Task, timeout=self._request.wait_timeout)
+        except FleetError as other:
+            error.message += f" The unfinished VM {self.name} is still there: {other.message}"
+            return error
+        error.message += f" The unfinished VM {self.name} was deleted again."
+        error.changed = False
+        return error
+
+    def _why_kept(self, reference: Any, error: FleetError) -> str:
+        """Why the VM must not be deleted, or nothing."""
+        if self._creation.keep_failed:
+            return "keep_failed is true"
+        if not error.certain:
+            return "it is not certain that it failed"
+        try:
+            return "it runs or has run" if self._change.has_run(reference, self.name) else ""
+        except FleetError:
+            return "it cannot be found out whether it has run"
+
+    # Showing
+    def _diff(self, made: ClonePlan) -> dict[str, Any]:
+        creation = self._creation
+        more: dict[str, Any] = {
+            "template": made.source.machine.name,
+            "folder": made.folder.path,
+            "owner": self._request.claim.owner,
+            "resource_pool": f"{made.pool.resource}/{made.pool.path}",
+        }
+        plain = ("datastore", "datastore_cluster", "storage_policy", "disk_gb", "linked_clone", "esxi_host")
+        more |= {name: getattr(creation, name) for name in plain if getattr(creation, name)}
+        if creation.networks is not None:
+            more["networks"] = [network.name for network in creation.networks]
+        return made.decision.plan.diff(self.name, more)
+
+    def _predicted(self, made: ClonePlan) -> VmResult:
+        plan = made.decision.plan
+        machine = plan.machine
+        gone = {device.key for device in plan.devices.remove}
+        kept = replace(machine, devices=tuple(device for device in machine.devices if device.key not in gone))
+        return VmResult(
+            changed=True,
+            name=self.name,
+            folder=made.folder.path,
+            owner=self._request.claim.owner,
+            power=plan.power.after,
+            vgpus=named_vgpus(kept) + [(None, name) for name in plan.devices.add_vgpus],
+            pci_devices=named_pci_devices(kept) + [(None, request) for request in plan.devices.add_pci],
+            created=True,
+            diff=self._diff(made),
+            warnings=list(made.warnings),
+        )

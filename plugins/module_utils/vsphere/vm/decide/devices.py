@@ -1,0 +1,114 @@
+# Copyright: (c) 2026, The vgpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The passthrough devices of a VM against those it shall have: what goes, what comes, what stays. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm.decide.model import (
+    PciDevice,
+    PciId,
+    VmState,
+    pci_id,
+)
+
+
+@dataclass(frozen=True, order=True)
+class PciRequest:
+    """One device for Dynamic DirectPath, from any host that has it; `label` is the host's label for the device."""
+
+    ids: PciId
+    label: str = ""
+
+    def __str__(self) -> str:
+        return pci_id(self.ids) + (f" labelled {self.label}" if self.label else "")
+
+
+@dataclass(frozen=True)
+class DeviceDiff:
+    """What one reconfigure task takes away and adds."""
+
+    remove: tuple[PciDevice, ...] = ()
+    add_vgpus: tuple[str, ...] = ()
+    add_pci: tuple[PciRequest, ...] = ()
+    vgpus: tuple[str, ...] = ()
+    pci: tuple[PciRequest, ...] = ()
+
+    @property
+    def changed(self) -> bool:
+        return bool(self.remove or self.add_vgpus or self.add_pci)
+
+    @property
+    def grows(self) -> bool:
+        return bool(self.add_vgpus or self.add_pci)
+
+    @property
+    def any(self) -> bool:
+        """Whether the VM will have devices that only some hosts can give it."""
+        return bool(self.vgpus or self.pci)
+
+    @property
+    def vgpu_counts(self) -> Counter[str]:
+        """The vGPUs that the VM will have."""
+        return Counter(self.vgpus)
+
+
+def diff(
+    machine: VmState,
+    vgpus: Mapping[str, int] | None,
+    pci_devices: Sequence[PciRequest] | None,
+    *,
+    exclusive: bool = True,
+) -> DeviceDiff:
+    """Multisets: order means nothing, numbers do. None leaves devices of that kind as they are.
+
+    Of several equal devices those with the lowest keys stay, so that the guest finds them where they were.
+    """
+    remove: list[PciDevice] = []
+    add_vgpus: list[str] = []
+    has_vgpus = [device for device in machine.managed if device.profile]
+    if vgpus is not None:
+        left = Counter(dict(vgpus))
+        for device in has_vgpus:
+            if left[device.profile] > 0:
+                left[device.profile] -= 1
+            elif exclusive:
+                remove.append(device)
+        add_vgpus = sorted(left.elements())
+    has_pci = [device for device in machine.managed if device.allowed]
+    add_pci: list[PciRequest] = []
+    if pci_devices is not None:
+        unserved, surplus = _match(has_pci, pci_devices)
+        add_pci = unserved
+        if exclusive:
+            remove += surplus
+    gone = {device.key for device in remove}
+    return DeviceDiff(
+        tuple(remove),
+        tuple(add_vgpus),
+        tuple(add_pci),
+        tuple(sorted([device.profile for device in has_vgpus if device.key not in gone] + add_vgpus)),
+        tuple(sorted([request_of(device) for device in has_pci if device.key not in gone] + add_pci)),
+    )
+
+
+def request_of(device: PciDevice) -> PciRequest:
+    return PciRequest(device.allowed[0], device.label)
+
+
+def _match(has: Sequence[PciDevice], wanted: Sequence[PciRequest]) -> tuple[list[PciRequest], list[PciDevice]]:
+    """What nothing serves yet, and what serves nothing. A device that allows only what is asked for comes first."""
+    free = sorted(has, key=lambda device: (len(device.allowed), device.key))
+    unserved = []
+    for request in sorted(wanted):
+        found = next((one for one in free if request.ids in one.allowed and request.label == one.label), None)
+        if found is None:
+            unserved.append(request)
+        else:
+            free.remove(found)
+    return unserved, sorted(free, key=lambda device: device.key)

@@ -1,0 +1,144 @@
+# Copyright: (c) 2026, The vgpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Which hosts have room for all devices of a VM, and why the others have not. Pure: the planner decides."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from ansible_collections.vgpu.fleet.plugins.module_utils.errors import FleetError
+from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.model import MIG, MIXED_SIZE, Fleet, Holder
+from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.profile import parse_or_none
+from ansible_collections.vgpu.fleet.plugins.module_utils.planning.capacity import (
+    AllowedChanges,
+    Blocker,
+    capacity_for,
+    classify_slots,
+    group_of,
+)
+from ansible_collections.vgpu.fleet.plugins.module_utils.planning.request import could_be
+from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.capacity import HostCapacity
+from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm.decide.devices import DeviceDiff, PciRequest
+from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm.decide.model import PciId, counted
+from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm.decide.rules import serves
+
+
+class NoRoom(FleetError):
+    code = "no_room"
+
+
+@dataclass(frozen=True)
+class HostCandidates:
+    """Hosts with room, the best first; hosts where only the driver knows; and the reasons of the rest."""
+
+    fitting: tuple[str, ...] = ()
+    unsure: tuple[str, ...] = ()
+    reasons: Mapping[str, str] = field(default_factory=dict, hash=False)
+
+    @property
+    def best(self) -> str | None:
+        return next(iter(self.fitting + self.unsure), None)
+
+
+def without_devices(wanted: Sequence[PciRequest], devices: Mapping[str, Sequence[tuple[PciId, str]]]) -> dict[str, str]:
+    """The hosts that lack whole devices, with what they lack. `devices` are those that are free, by host."""
+    needed = Counter(wanted)
+    each = counted({f"PCI device {request}": count for request, count in needed.items()})
+    return {host: f"it has not {each} to give" for host, has in devices.items() if not serves(has, needed)}
+
+
+def rooms(
+    fleet: Fleet, vgpus: Mapping[str, int], *, current: str | None = None, lacking: Mapping[str, str] | None = None
+) -> HostCandidates:
+    """Each host for itself, since all devices of a VM come from one. The fleet is the one without the VM.
+
+    The host on which the VM is registered comes first, then those whose GPUs are in use anyway. `lacking` are hosts
+    that cannot take the VM for another reason.
+    """
+    fitting: list[tuple[bool, bool, str]] = []
+    unsure: list[str] = []
+    reasons: dict[str, str] = {}
+    for node in fleet.ordered_nodes:
+        alone = Fleet((node,))
+        try:
+            reason = _why_not(alone, vgpus)
+        except FleetError as error:
+            reason = error.message
+        elsewhere = (lacking or {}).get(node.name, "")
+        if elsewhere:
+            reasons[node.name] = reason or elsewhere
+        elif not reason:
+            fresh = not any(slot.holders for gpu in alone.gpus for slot in gpu.slots)
+            fitting.append((node.name != current, fresh, node.name))
+        elif _only_the_driver_knows(alone, vgpus):
+            unsure.append(node.name)
+        else:
+            reasons[node.name] = reason
+    return HostCandidates(tuple(name for *_rank, name in sorted(fitting)), tuple(unsure), reasons)
+
+
+def refuse_without_room(vm: str, devices: DeviceDiff, found: HostCandidates) -> None:
+    if found.best is None:
+        wanted = [counted(devices.vgpu_counts)] if devices.vgpus else []
+        wanted += [f"{count} x PCI device {request}" for request, count in sorted(Counter(devices.pci).items())]
+        each = "; ".join(f"{host}: {reason.rstrip('.')}" for host, reason in sorted(found.reasons.items()))
+        raise NoRoom(
+            f"No host has room for VM {vm} with {', '.join(wanted)}" + (f" ({each})." if each else "."),
+            hint="See what is free with vgpu.fleet.vgpu_availability, or use placement: none to leave it to vSphere.",
+        )
+
+
+def _why_not(alone: Fleet, vgpus: Mapping[str, int]) -> str:
+    node = alone.nodes[0]
+    if not node.ready:
+        return "the host is not connected"
+    if not node.schedulable:
+        return "the host is in maintenance mode"
+    if not any(vgpus.values()):
+        return ""
+    if not node.gpus:
+        return "it has no GPU"
+    # All its vGPUs one after the other: on a GPU in MIG mode each leaves less room for the next.
+    offered = {gpu.name: [name for slot in gpu.slots for name in slot.offered or ()] for gpu in node.gpus}
+    if HostCapacity(node, offered).admit(vgpus, Holder("")):
+        return ""
+    return "; ".join(_obstacles(alone, vgpus)) or f"it has room for only a part of {counted(vgpus)}"
+
+
+def _obstacles(alone: Fleet, vgpus: Mapping[str, int]) -> Iterable[str]:
+    """One sentence for each GPU that takes none of a profile, or for a profile that none of them is for."""
+    for profile in sorted(vgpus):
+        parsed = parse_or_none(profile)
+        if parsed is None:
+            continue
+        fitting = [gpu for gpu in alone.gpus if could_be(gpu, parsed)]
+        if not fitting:
+            yield f"its GPUs do not offer {profile}"
+        for gpu in fitting:
+            room = capacity_for(
+                classify_slots(gpu, alone.nodes[0]), group_of(parsed.key), {parsed.key: profile}, AllowedChanges()
+            )
+            if isinstance(room, Blocker):
+                why = "it is not shared direct" if room.rule == "sriov_off" else room.detail
+                yield f"GPU {gpu.address or gpu.name}: {why}"
+
+
+def _only_the_driver_knows(alone: Fleet, vgpus: Mapping[str, int]) -> bool:
+    """Where sizes mix a count is an estimate, and so it is for the instances of an unknown board.
+
+    Then the server has the last word. What the slices of a known board do not give, it does not either.
+    """
+    node = alone.nodes[0]
+    parsed = [profile for profile in map(parse_or_none, vgpus) if profile]
+    return node.usable and any(
+        (not profile.mig if gpu.mode == MIXED_SIZE else profile.mig and gpu.mode == MIG and not gpu.max_instances)
+        and gpu.sharing
+        and not gpu.blocked
+        for gpu in alone.gpus
+        for profile in parsed
+        if could_be(gpu, profile)
+    )

@@ -1,0 +1,198 @@
+# Copyright: (c) 2026, The vgpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Everything a task changes of a VM, computed before any of it: the answer of check mode, the diff, and the order."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm.decide import (
+    devices as vm_devices,
+    requirements as vm_prepare,
+)
+from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm.decide.devices import DeviceDiff, PciRequest
+from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm.decide.mark import OWNER, STAGE
+from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm.decide.model import OFF, ON, VmState
+from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm.decide.power import (
+    ABSENT,
+    NEVER,
+    POWERED_ON,
+    PowerPlan,
+    power_plan,
+)
+from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm.decide.requirements import SettingsChange
+
+
+@dataclass(frozen=True)
+class DesiredVm:
+    """What a task asks for, with profiles by the names that vSphere uses. None leaves a thing as it is."""
+
+    state: str
+    vgpus: Mapping[str, int] | None = None
+    pci_devices: Sequence[PciRequest] | None = None
+    exclusive: bool = True
+    prepare: bool = True
+    power_cycle: str = NEVER
+    discard_suspended: bool = False
+    cpus: int | None = None
+    memory_mb: int | None = None
+    annotation: str | None = None
+    # Options to write: the mark, and for a VM that was not finished what its guest finds. Values can be secret.
+    options: Mapping[str, str] = field(default_factory=dict, hash=False, repr=False)
+
+
+@dataclass(frozen=True)
+class VmPlan:
+    """`machine` is the VM as it is, or the template that it is made from."""
+
+    machine: VmState
+    state: str
+    devices: DeviceDiff = field(default_factory=DeviceDiff)
+    preparation: SettingsChange = field(default_factory=SettingsChange)
+    hardware: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    power: PowerPlan = field(default_factory=PowerPlan)
+    # What the devices need and the VM lacks, where the task does not want it prepared.
+    lacking: tuple[str, ...] = ()
+    creates: bool = False
+    options: Mapping[str, str] = field(default_factory=dict, hash=False, repr=False)
+
+    @property
+    def deletes(self) -> bool:
+        return self.state == ABSENT
+
+    @property
+    def reconfigures(self) -> bool:
+        prepared = self.preparation.lock_memory or self.preparation.extra_config
+        return bool(self.devices.changed or self.hardware or prepared or self.options)
+
+    @property
+    def upgrades(self) -> bool:
+        return bool(self.preparation.upgrade_to)
+
+    @property
+    def changed(self) -> bool:
+        return self.creates or self.deletes or self.reconfigures or self.upgrades or self.power.changed
+
+    @property
+    def restarts(self) -> bool:
+        return bool(self.power.stop and self.power.start)
+
+    def diff(self, name: str = "", more: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """What is shown with --diff; `more` are further settings of a VM that is created."""
+        if self.deletes:
+            return {"before": describe(self.machine), "after": {}}
+        if self.creates:
+            after = {**describe(self.machine), **self._after(), "name": name, **(more or {}), "power": self.power.after}
+            return {"before": {}, "after": after}
+        return {"before": self._before(), "after": self._after()}
+
+    @property
+    def _marks(self) -> dict[str, str]:
+        """What of the options may be shown."""
+        shown = {"owner": OWNER, "stage": STAGE}
+        return {name: self.options[key] for name, key in shown.items() if key in self.options}
+
+    def _before(self) -> dict[str, Any]:
+        machine, before = self.machine, dict(self.preparation.before)
+        before |= {name: getattr(machine.mark, name) or None for name in self._marks}
+        before |= {name: getattr(machine, name) for name in self.hardware}
+        if self.devices.changed:
+            before |= _devices(machine)
+        if self.power.changed:
+            before["power"] = machine.power
+        return before
+
+    def _after(self) -> dict[str, Any]:
+        after = {**self.preparation.after, **self.hardware, **self._marks}
+        if self.devices.changed:
+            after["vgpus"] = dict(sorted(self.devices.vgpu_counts.items()))
+            after["pci_devices"] = [str(request) for request in self.devices.pci]
+        if self.power.changed:
+            after["power"] = self.power.after
+        return after
+
+
+def plan(machine: VmState, wish: DesiredVm, api_version: tuple[int, ...], *, creates: bool = False) -> VmPlan:
+    if wish.state == ABSENT:
+        return VmPlan(machine, ABSENT, power=_power(machine, wish, []))
+    devices = vm_devices.diff(machine, wish.vgpus, wish.pci_devices, exclusive=wish.exclusive)
+    needs = vm_prepare.needs_of(devices.vgpus, devices.pci, api_version=api_version)
+    manages = wish.vgpus is not None or wish.pci_devices is not None
+    preparation = vm_prepare.prepare(machine, needs) if manages else SettingsChange()
+    if devices.grows:
+        vm_prepare.refuse_without_efi(machine, needs, creating=creates)
+    lacking: tuple[str, ...] = ()
+    if not wish.prepare:
+        preparation, lacking = SettingsChange(), tuple(preparation.words)
+    hardware = _hardware(machine, wish)
+    options = {key: value for key, value in wish.options.items() if machine.extra_config.get(key) != value}
+    made = VmPlan(
+        machine, wish.state, devices, preparation, hardware, lacking=lacking, creates=creates, options=options
+    )
+    if creates:
+        start = wish.state == POWERED_ON
+        return replace(made, power=PowerPlan(start=start, after=ON if start else OFF))
+    return replace(made, power=_power(machine, wish, why_off(made)))
+
+
+def why_off(made: VmPlan) -> list[str]:
+    """The changes that only a powered-off VM takes."""
+    reasons = []
+    devices, machine, hardware = made.devices, made.machine, made.hardware
+    added = [*devices.add_vgpus, *map(str, devices.add_pci)]
+    if added:
+        reasons.append(f"add {_counts(added)}")
+    removed = [device.profile or str(vm_devices.request_of(device)) for device in devices.remove]
+    if removed:
+        reasons.append(f"remove {_counts(removed)}")
+    # A reservation can be locked, and an option written, at any time.
+    if made.upgrades:
+        reasons.append(f"the hardware version becomes vmx-{made.preparation.upgrade_to}")
+    if "cpus" in hardware and not (machine.cpu_hot_add and hardware["cpus"] > machine.cpus):
+        reasons.append(f"the CPUs become {hardware['cpus']}")
+    # Memory does not grow at run time beside passthrough devices, whatever the VM's settings say.
+    grows_hot = machine.memory_hot_add and not machine.devices
+    if "memory_mb" in hardware and not (grows_hot and hardware["memory_mb"] > machine.memory_mb):
+        reasons.append(f"the memory becomes {hardware['memory_mb']} MB")
+    return reasons
+
+
+def describe(machine: VmState) -> dict[str, Any]:
+    enabled, size = vm_prepare.mmio_settings(machine.extra_config)
+    return {
+        "name": machine.name,
+        "power": machine.power,
+        "cpus": machine.cpus,
+        "memory_mb": machine.memory_mb,
+        "memory_reservation_locked": machine.memory_locked,
+        "hardware_version": f"vmx-{machine.hardware_version}",
+        "firmware": machine.firmware,
+        "mmio_64bit": enabled,
+        "mmio_size_gb": size or None,
+        **_devices(machine),
+    }
+
+
+def _devices(machine: VmState) -> dict[str, Any]:
+    requests = sorted(vm_devices.request_of(device) for device in machine.managed if device.allowed)
+    return {"vgpus": dict(sorted(machine.vgpus.items())), "pci_devices": [str(request) for request in requests]}
+
+
+def _hardware(machine: VmState, wish: DesiredVm) -> dict[str, Any]:
+    asked = {"cpus": wish.cpus, "memory_mb": wish.memory_mb, "annotation": wish.annotation}
+    return {name: value for name, value in asked.items() if value is not None and value != getattr(machine, name)}
+
+
+def _power(machine: VmState, wish: DesiredVm, reasons: Sequence[str]) -> PowerPlan:
+    return power_plan(
+        machine, wish.state, reasons, power_cycle=wish.power_cycle, discard_suspended=wish.discard_suspended
+    )
+
+
+def _counts(names: Sequence[str]) -> str:
+    return ", ".join(f"{count} x {name}" for name, count in sorted(Counter(names).items()))

@@ -1,0 +1,174 @@
+# Copyright: (c) 2026, The vgpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What keeps a VM with vGPUs from starting: refused with names before anything is changed. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from ansible_collections.vgpu.fleet.plugins.module_utils.errors import FleetError, did_you_mean, join_names
+from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.profile import board_key, parse_or_none, vsphere_name
+from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.profile_resolver import ProfileResolver, UnknownProfile
+from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm.decide.devices import PciRequest
+from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm.decide.model import PciId, counted
+
+HEX = 16
+
+
+class InvalidRequest(FleetError):
+    code = "invalid_request"
+
+
+class CannotBoot(FleetError):
+    code = "cannot_boot"
+
+
+class NotOffered(FleetError):
+    code = "profile_not_offered"
+
+
+class NoSuchDevice(FleetError):
+    code = "device_not_offered"
+
+
+def wanted_vgpus(asked: Sequence[Mapping[str, Any]] | None, names: Iterable[str]) -> Counter[str] | None:
+    """How many of each profile, by the names that the system itself uses."""
+    if asked is None:
+        return None
+    known = ProfileResolver(names)
+    wanted: Counter[str] = Counter()
+    for vgpu in asked:
+        _refuse_count(vgpu["profile"], vgpu["count"])
+        wanted[_resolved(vgpu["profile"], known)] += vgpu["count"]
+    return wanted
+
+
+def _resolved(spelling: str, known: ProfileResolver) -> str:
+    """What the system lists, or else the spelling it would have there."""
+    try:
+        return vsphere_name(known.resolve(spelling))
+    except UnknownProfile:
+        return spelling
+
+
+def wanted_pci_devices(asked: Sequence[Mapping[str, Any]] | None) -> list[PciRequest] | None:
+    if asked is None:
+        return None
+    wanted: list[PciRequest] = []
+    for device in asked:
+        ids = (_pci_number("vendor_id", device["vendor_id"]), _pci_number("device_id", device["device_id"]))
+        request = PciRequest(ids, device.get("custom_label") or "")
+        _refuse_count(str(request), device["count"])
+        wanted += [request] * device["count"]
+    return wanted
+
+
+def refuse_what_cannot_boot(vm: str, vgpus: Mapping[str, int], *, most: int | None = None) -> None:
+    """Rules of NVIDIA's driver, and the server's own limit if it is known."""
+    parsed = [profile for profile in map(parse_or_none, (name for name in sorted(vgpus) if vgpus[name])) if profile]
+    if len({board_key(profile.board) for profile in parsed}) > 1:
+        raise CannotBoot(
+            f"VM {vm} cannot have vGPUs of different boards: {counted(vgpus)}.", hint="Choose profiles of one board."
+        )
+    series = {profile.series for profile in parsed}
+    if len(series) > 1:
+        raise CannotBoot(
+            f"VM {vm} cannot have vGPUs of different series: {counted(vgpus)}.",
+            hint="Choose profiles whose names end in the same letter.",
+        )
+    total = sum(vgpus.values())
+    if total > 1 and series and series <= {"A", "B"}:
+        raise CannotBoot(
+            f"VM {vm} cannot have several vGPUs of series {series.pop()}: {counted(vgpus)}.",
+            hint="Only series Q and C allow several vGPUs in one VM.",
+        )
+    if most is not None and total > most:
+        raise CannotBoot(
+            f"VM {vm} cannot have {total} vGPUs ({counted(vgpus)}): a VM of its hardware version takes {most}.",
+            hint="Use fewer and larger ones.",
+        )
+
+
+def refuse_what_no_host_offers(vm: str, vgpus: Mapping[str, int], offers: Mapping[str, Iterable[str]]) -> None:
+    """All vGPUs of a VM come from one host. `offers` are profiles by host, free or not."""
+    by_host = {host: set(profiles) for host, profiles in offers.items()}
+    everything = set().union(*by_host.values())
+    for profile in sorted(vgpus):
+        if profile not in everything:
+            raise _not_offered(vm, profile, everything)
+    if vgpus and not any(set(vgpus) <= profiles for profiles in by_host.values()):
+        each = "; ".join(f"{host}: {join_names(set(vgpus) & has)}" for host, has in sorted(by_host.items()) if has)
+        raise NotOffered(
+            f"No host offers all of {join_names(vgpus)}, so VM {vm} cannot have them together ({each}).",
+            hint="All vGPUs of a VM come from one host.",
+        )
+
+
+def _not_offered(vm: str, profile: str, everything: set[str]) -> NotOffered:
+    message = f"No host in reach offers {profile}, so VM {vm} cannot have it."
+    if not everything:
+        return NotOffered(
+            message,
+            hint="None of them offers any vGPU: see vgpu.fleet.vsphere_gpu_info, and switch them to shared direct with"
+            " vgpu.fleet.vsphere_gpu_host.",
+        )
+    parsed = parse_or_none(profile)
+    boards = {one.board for one in map(parse_or_none, everything) if one}
+    same = {name for name in everything if parsed and (one := parse_or_none(name)) and one.key[0] == parsed.key[0]}
+    alike = did_you_mean(profile, same or everything)
+    if not alike:
+        return NotOffered(message, hint=f"Boards there are: {join_names(boards)}.")
+    return NotOffered(message, hint=f"The nearest ones offered: {', '.join(alike)}.")
+
+
+def refuse_what_no_host_has(
+    vm: str, requests: Sequence[PciRequest], devices: Mapping[str, Sequence[tuple[PciId, str]]]
+) -> None:
+    """`devices` are ids and labels of what each host has for Dynamic DirectPath, free or not."""
+    needed = Counter(requests)
+    if not needed or any(serves(has, needed) for has in devices.values()):
+        return
+    for request, count in sorted(needed.items()):
+        best = max((_count(has, request) for has in devices.values()), default=0)
+        if best < count:
+            there = {str(PciRequest(ids, label)) for has in devices.values() for ids, label in has}
+            raise NoSuchDevice(
+                f"No host in reach has {count} x PCI device {request}, so VM {vm} cannot have it.",
+                hint=f"Devices for Dynamic DirectPath there are: {join_names(there)}.",
+            )
+    raise NoSuchDevice(
+        f"No host in reach has all of {join_names(map(str, needed))}, so VM {vm} cannot have them together.",
+        hint="All devices of a VM come from one host.",
+    )
+
+
+def serves(has: Sequence[tuple[PciId, str]], needed: Counter[PciRequest]) -> bool:
+    """Whether a host with these devices can give all that are needed."""
+    labelled = all(_count(has, request) >= count for request, count in needed.items() if request.label)
+    by_ids: Counter[PciId] = Counter()
+    for request, count in needed.items():
+        by_ids[request.ids] += count
+    return labelled and all(_count(has, PciRequest(ids)) >= count for ids, count in by_ids.items())
+
+
+def _count(has: Sequence[tuple[PciId, str]], request: PciRequest) -> int:
+    return sum(1 for ids, label in has if ids == request.ids and request.label in ("", label))
+
+
+def _refuse_count(what: str, count: int) -> None:
+    if count < 1:
+        raise InvalidRequest(f"{what} is asked for with count {count}.", hint="Use 1 or more, or leave it out.")
+
+
+def _pci_number(option: str, text: str) -> int:
+    try:
+        number = int(str(text).strip(), HEX)
+    except ValueError:
+        number = -1
+    if not 0 < number <= 0xFFFF:
+        raise InvalidRequest(f"{option} {text!r} is not a PCI id.", hint="Use four hexadecimal digits, as in 10de.")
+    return number

@@ -1,0 +1,73 @@
+# Copyright: (c) 2026, The vgpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The VM that a task means, or none: named by the task, and where the task says that it is."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.names import is_same_path
+from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.session import Session
+from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm.apply import HostCache
+from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm.decide.place import (
+    Location,
+    contradictions,
+    elsewhere,
+)
+from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm.find.finder import VmFinder
+from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm.find.read import VmSnapshot, read_vm
+from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm.request import VmRequest
+
+
+def look_up(session: Session, request: VmRequest, tree: VmFinder, hosts: HostCache) -> VmSnapshot | None:
+    """A VM of that name that is somewhere else is refused, unless it is in another datacenter than the one meant."""
+    identity, place = request.identity, request.place
+    candidates = tree.candidates(identity)
+    if len(candidates) > 1 and not place.compute:
+        raise tree.ambiguous(identity.name, candidates)
+    seen = [_seen(session, reference, request, hosts) for reference in candidates]
+    judged = [(one, contradictions(place, one.location)) for one in seen]
+    inside = [one for one, wrong in judged if not wrong]
+    if len(inside) > 1:
+        raise tree.ambiguous(identity.name, [one.reference for one in inside])
+    if inside:
+        return inside[0]
+    near = [(one.location, wrong) for one, wrong in judged if identity.certain or _in_reach(one, request, hosts)]
+    if near:
+        raise elsewhere(identity.said, near)
+    return None
+
+
+def left_alone(request: VmRequest, tree: VmFinder) -> list[str]:
+    """The paths of VMs that have the name in question and are not meant."""
+    if request.identity.certain:
+        return []
+    return [entry.path for entry in tree.named(request.identity.name)]
+
+
+def _seen(session: Session, reference: Any, request: VmRequest, hosts: HostCache) -> VmSnapshot:
+    seen = read_vm(session, reference, request.identity.said, compute=request.place.compute)
+    if not request.place.esxi_host:
+        return seen
+    home = next((host for host in hosts.all if host.moid == seen.machine.host), None)
+    location: Location = replace(
+        seen.location,
+        host=home.name if home else "",
+        beside=tuple(host.name for host in hosts.beside(seen.machine)),
+    )
+    return replace(seen, location=location)
+
+
+def _in_reach(seen: VmSnapshot, request: VmRequest, hosts: HostCache) -> bool:
+    """Whether the VM's datacenter has the cluster or host that the task names: names are only unique in there."""
+    place = request.place
+    if not place.cluster and not place.esxi_host:
+        return True
+    return any(
+        is_same_path(host.datacenter_path, seen.location.datacenter)
+        for host in hosts.all
+        if place.cluster in ("", host.cluster) and place.esxi_host in ("", host.name)
+    )

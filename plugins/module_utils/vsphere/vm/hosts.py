@@ -1,0 +1,147 @@
+# Copyright: (c) 2026, The vgpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The hosts on which a VM could run, and what they have. Read as far as somebody asks."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+from ansible_collections.vgpu.fleet.plugins.module_utils.errors import join_names
+from ansible_collections.vgpu.fleet.plugins.module_utils.planning.request import NothingSelected
+from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.faults import Operation, moid_of
+from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.read import inventory
+from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.read.fleet import Snapshot
+from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.read.inventory import HostFacts
+from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.session import Session
+from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm.decide.model import PciId
+from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm.find.read import pci_devices
+
+
+def only_host(hosts: Sequence[HostFacts], name: str) -> list[HostFacts]:
+    """The host of this name, where an option means one host and takes no pattern."""
+    found = [host for host in hosts if host.name == name]
+    if not found:
+        there = [host.name for host in hosts]
+        raise NothingSelected(f"There is no host {name!r}.", hint=f"There are: {join_names(there, limit=20)}.")
+    return found
+
+
+class CandidateHosts:
+    def __init__(self, session: Session, hosts: Sequence[HostFacts]) -> None:
+        self._session = session
+        self.hosts = tuple(hosts)
+
+    @property
+    def api_version(self) -> tuple[int, ...]:
+        return self._session.version
+
+    @property
+    def offers(self) -> dict[str, tuple[str, ...]]:
+        """Profiles by host, whether free or not."""
+        return {host.name: host.profiles for host in self.hosts}
+
+    @property
+    def profiles(self) -> list[str]:
+        return sorted({name for host in self.hosts for name in host.profiles})
+
+    @cached_property
+    def snapshot(self) -> Snapshot:
+        return Snapshot(inventory.complete(self._session, self.hosts))
+
+    def host(self, name: str) -> HostFacts:
+        return next(host for host in self.hosts if host.name == name)
+
+    @cached_property
+    def places_itself(self) -> bool:
+        """Whether DRS picks the host of a VM that starts: manual DRS only recommends one (vsphere.md 6.1)."""
+        if len(self.hosts) < 2 or not all(host.drs for host in self.hosts):
+            return False
+        query = self._session.vmodl.query.PropertyCollector
+        vim = self._session.vim
+        upward = query.TraversalSpec(name="up", type=vim.HostSystem, path="parent", skip=False)
+        found = self._session.collect(
+            Operation("read the settings of the cluster"),
+            query.FilterSpec(
+                objectSet=[query.ObjectSpec(obj=self.hosts[0].reference, skip=True, selectSet=[upward])],
+                propSet=[
+                    query.PropertySpec(
+                        type=vim.ClusterComputeResource, pathSet=["configurationEx.drsConfig.defaultVmBehavior"]
+                    )
+                ],
+            ),
+        )
+        return all(values.get("configurationEx.drsConfig.defaultVmBehavior") != "manual" for _ref, values in found)
+
+    def most_vgpus(self, hardware_version: int) -> int | None:
+        """How many vGPUs a VM may have, where a host says so (vsphere.md 1.2)."""
+        host = next((one for one in self.hosts if one.profiles and one.browser is not None), None)
+        if host is None:
+            return None
+        subject = Operation(f"tell what VMs on host {host.name} can have", host=host.name)
+        key = f"vmx-{hardware_version:02}" if hardware_version else None
+        option = self._session.call(subject, host.browser.QueryConfigOption, key, host.reference)
+        backing = self._session.vim.vm.device.VirtualPCIPassthroughOption.VmiopBackingOption
+        limits = [
+            int(choice.maxInstances)
+            for device in (option.hardwareOptions.virtualDeviceOption if option else None) or []
+            for choice in device.backingOption or []
+            if isinstance(choice, backing) and choice.maxInstances
+        ]
+        return max(limits, default=None)
+
+    def free_pci_devices(self, without: str) -> dict[str, list[tuple[PciId, str]]]:
+        """What of that no running VM has, apart from the one with this id."""
+        devices = self.pci_devices
+        paths = ["runtime.powerState", "runtime.host", "config.hardware.device"]
+        vms = [vm for host in self.hosts if devices.get(host.name) for vm in host.vms if moid_of(vm) != without]
+        names = {host.moid: host.name for host in self.hosts}
+        free = {name: list(has) for name, has in devices.items()}
+        for _vm, values in self._session.read(Operation("read the VMs of the hosts"), vms, paths):
+            if str(values.get("runtime.powerState")) != "poweredOn":
+                continue
+            there = free.get(names.get(moid_of(values.get("runtime.host")), ""), [])
+            for device in pci_devices(self._session, values.get("config.hardware.device")):
+                taken = next((one for one in there if one[0] in device.allowed and device.label in ("", one[1])), None)
+                if taken:
+                    there.remove(taken)
+        return free
+
+    @cached_property
+    def pci_devices(self) -> dict[str, list[tuple[PciId, str]]]:
+        """Ids and labels of what each host has for Dynamic DirectPath, free or not."""
+        if not self._session.has("7.0"):
+            return {host.name: [] for host in self.hosts}
+        usable = [host for host in self.hosts if host.connected and host.browser is not None]
+        subject = Operation("read the PCI devices of the hosts")
+        read = self._session.read(subject, [host.reference for host in usable], ["hardware.pciDevice"])
+        numbers = {
+            reference: Counter(_ids(device) for device in values.get("hardware.pciDevice") or [])
+            for reference, values in read
+        }
+        found = {}
+        for host in usable:
+            target = self._session.call(
+                Operation(f"tell what host {host.name} has", host=host.name),
+                host.browser.QueryConfigTarget,
+                host=host.reference,
+            )
+            listed = (target.dynamicPassthrough if target else None) or []
+            found[host.name] = _each(listed, numbers.get(host.reference, Counter()))
+        return found
+
+
+def _each(listed: Sequence[Any], numbers: Mapping[PciId, int]) -> list[tuple[PciId, str]]:
+    """A host lists a kind of device once, so how many there are is counted among all its PCI devices."""
+    kinds = [(_ids(entry), str(entry.customLabel or "")) for entry in listed]
+    alike = Counter(ids for ids, _label in kinds)
+    return [(ids, label) for ids, label in kinds for _number in range(max(1, numbers.get(ids, 0) - alike[ids] + 1))]
+
+
+def _ids(entry: Any) -> PciId:
+    """Ids above 0x7fff come as negative shorts (vsphere.md 1.6)."""
+    return (int(entry.vendorId) & 0xFFFF, int(entry.deviceId) & 0xFFFF)

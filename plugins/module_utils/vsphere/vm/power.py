@@ -1,0 +1,297 @@
+# Copyright: (c) 2026, The vgpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Stopping and starting a VM, and seeing where it runs and on which GPUs."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ansible_collections.vgpu.fleet.plugins.module_utils.errors import FleetError
+from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere import tasks
+from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.faults import (
+    Operation,
+    VsphereError,
+    error_from,
+    moid_of,
+)
+from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.session import Properties, Session
+from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm.decide.model import VmState
+from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm.decide.power import SOFT, PowerPlan
+from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm.find.read import VmSnapshot
+from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm.hosts import CandidateHosts
+from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm.request import VmRequest
+from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.waiting import until_holds
+
+# How long to wait for a GPU to list a VM that started. The API does not say how current the list is.
+ASSIGNMENT_SECONDS = 60
+# How long to watch one host before asking again where the VM runs: DRS may have moved it.
+HOST_SECONDS = 10
+# How long to watch the power state before looking for the VM's power-on task again.
+POWER_SECONDS = 5
+# Between attempts to start a VM while another task works on it.
+PAUSE = 0.5
+LONGEST_PAUSE = 5
+
+POWER_ON = "VirtualMachine.powerOn"
+
+
+class ShutdownFailed(FleetError):
+    code = "shutdown_failed"
+
+
+class NotStarted(FleetError):
+    """The VM did not reach the state poweredOn in time. Whether it still will is not known."""
+
+    code = "timeout"
+    certain = False
+
+
+@dataclass(frozen=True)
+class VmLocation:
+    """Where a running VM is: its host, and the addresses of the GPUs that list it."""
+
+    host: str
+    gpus: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+
+def refuse_soft_without_tools(machine: VmState, power: PowerPlan, request: VmRequest) -> None:
+    if power.stop == SOFT and not machine.tools_running and not request.power_off_force:
+        raise ShutdownFailed(
+            f"VM {machine.name} cannot be shut down: VMware Tools does not run in it.",
+            hint="Nothing was changed. Install it, or use power_cycle: hard or power_off_force: true.",
+        )
+
+
+class PowerControl:
+    def __init__(self, session: Session, request: VmRequest) -> None:
+        self._session = session
+        self._request = request
+
+    # Stopping
+    def stop(self, seen: VmSnapshot, how: str) -> None:
+        name = seen.machine.name
+        subject = Operation(f"shut VM {name} down", vm=name)
+        if how == SOFT and (seen.machine.tools_running or not self._request.power_off_force):
+            if not self._unless_off(seen, subject, lambda: self._session.call(subject, seen.reference.ShutdownGuest)):
+                return
+            if self._is_off(seen, subject):
+                return
+            if not self._request.power_off_force:
+                raise ShutdownFailed(
+                    f"VM {name} did not shut down within {self._request.power_off_timeout} s.",
+                    hint="It was asked to and may still do it; apart from that nothing was changed. Give it more"
+                    " power_off_timeout, or use power_off_force: true to power it off after that.",
+                )
+        subject = Operation(f"power VM {name} off", vm=name)
+        self._unless_off(seen, subject, lambda: self._run(subject, seen.reference.PowerOffVM_Task))
+
+    def _unless_off(self, seen: VmSnapshot, subject: Operation, stop: Callable[[], Any]) -> bool:
+        """Stop the VM. False if vCenter refuses because the VM is off: somebody else stopped it in the meantime."""
+        try:
+            stop()
+        except VsphereError as error:
+            if error.code != "invalid_power_state" or self._power(seen.reference, subject) != "poweredOff":
+                raise
+            return False
+        return True
+
+    def _is_off(self, seen: VmSnapshot, subject: Operation) -> bool:
+        seconds = self._request.power_off_timeout
+        return self._reaches(seen.reference, subject, "poweredOff", seconds=seconds)
+
+    # Starting
+    def start(
+        self, seen: VmSnapshot, vgpus: Sequence[str], reach: CandidateHosts | None, host: str | None
+    ) -> VmLocation:
+        """On the given host, or where DRS or vSphere puts it."""
+        name = seen.machine.name
+        subject = Operation(f"power VM {name} on", vm=name, profiles=tuple(sorted(set(vgpus))))
+        if host is not None and reach is not None:
+            target = reach.host(host).reference
+            self._persistently(
+                seen, subject, lambda: self._run(subject.on(host), seen.reference.PowerOnVM_Task, target)
+            )
+        elif self._request.auto and reach is not None and reach.places_itself and seen.datacenter is not None:
+            self._persistently(seen, subject, lambda: self._by_drs(subject, seen))
+        else:
+            self._persistently(seen, subject, lambda: self._run(subject, seen.reference.PowerOnVM_Task))
+        seat = self.seat(seen.reference, name, expected=bool(vgpus))
+        only = self._request.creation.esxi_host
+        if only and seat.host and seat.host != only:
+            # vCenter falls back to the VM's current host if the named one is not compatible. A running VM is not moved.
+            strayed = f"VM {name} was to start on host {only}, and vCenter started it on {seat.host}."
+            seat = replace(seat, warnings=(*seat.warnings, strayed))
+        return seat
+
+    def _persistently(self, seen: VmSnapshot, subject: Operation, start: Callable[[], Any]) -> None:
+        """Another task on the VM, such as a backup's snapshot, has to end first. That is no failure of the VM."""
+        deadline = time.monotonic() + self._request.wait_timeout
+        pause = PAUSE
+        while True:
+            try:
+                start()
+            except VsphereError as error:
+                if error.code == "invalid_power_state" and self._power(seen.reference, subject) == "poweredOn":
+                    return
+                if not error.retryable or time.monotonic() + pause > deadline:
+                    raise
+            else:
+                return
+            time.sleep(pause)
+            pause = min(2 * pause, LONGEST_PAUSE)
+
+    def _by_drs(self, subject: Operation, seen: VmSnapshot) -> None:
+        """The success of the outer task says nothing about the VM, and the result need not name the VM's own task.
+
+        The API reference promises a task only for VMs that DRS does not manage. So the power state decides.
+        """
+        before = self._read(seen.reference, subject, "recentTask")
+        known = {moid_of(task) for task in before.get("recentTask") or []}
+        result = self._run(subject, seen.datacenter.PowerOnMultiVM_Task, [seen.reference])
+        for refused in (result.notAttempted if result else None) or []:
+            raise error_from(refused.fault, subject, self._session.name_of)
+        attempts = (result.attempted if result else None) or []
+        recommended = (result.recommendations if result else None) or []
+        if recommended and not attempts:
+            # The VM's own automation level is manual: DRS names a host and leaves the start to the client.
+            self._run(subject, seen.reference.PowerOnVM_Task, *_recommended_host(recommended))
+        self._await_power(subject, seen, [attempt.task for attempt in attempts if attempt.task is not None], known)
+
+    def _await_power(self, subject: Operation, seen: VmSnapshot, started: list[Any], known: Collection[str]) -> None:
+        """Until the VM is on. Its power-on tasks tell why it is not: those of the result, and those that are newer
+        than the `known` ones.
+        """
+        deadline = time.monotonic() + self._request.wait_timeout
+        while True:
+            left = deadline - time.monotonic()
+            found = self._read(seen.reference, subject, "runtime.powerState", "recentTask")
+            if str(found.get("runtime.powerState")) == "poweredOn":
+                return
+            for task in started or self._new_starts(found, subject, known):
+                tasks.wait(self._session, task, subject, timeout=max(left, 0))
+            if self._reaches(seen.reference, subject, "poweredOn", seconds=min(left, POWER_SECONDS)):
+                return
+            if left <= 0:
+                raise NotStarted(
+                    f"VM {seen.machine.name} was not powered on within {self._request.wait_timeout} seconds.",
+                    hint="vCenter accepted the request and may still start it. Look at its tasks, or wait longer.",
+                )
+
+    def _new_starts(self, found: Properties, subject: Operation, known: Collection[str]) -> list[Any]:
+        """None if the tasks cannot be read, since nothing but the reason of a failure depends on them."""
+        new = [task for task in found.get("recentTask") or [] if moid_of(task) not in known]
+        with suppress(VsphereError):
+            read = self._session.read(subject, new, ["info.descriptionId"])
+            return [task for task, values in read if values.get("info.descriptionId") == POWER_ON]
+        return []
+
+    def _run(self, subject: Operation, method: Any, *args: Any) -> Any:
+        return tasks.run(self._session, subject, method, *args, timeout=self._request.wait_timeout)
+
+    # Seeing
+    def power(self, seen: VmSnapshot) -> str:
+        """The power state as vCenter shows it now, or nothing if that cannot be found out."""
+        with suppress(FleetError):
+            name = seen.machine.name
+            return self._power(seen.reference, Operation(f"tell whether VM {name} runs", vm=name))
+        return ""
+
+    def has_run(self, reference: Any, name: str) -> bool:
+        """Whether the VM runs or has run, or is about to. An error if that cannot be found out."""
+        subject = Operation(f"tell whether VM {name} has run", vm=name)
+        found = self._read(reference, subject, "runtime.powerState", "runtime.bootTime", "recentTask")
+        if str(found.get("runtime.powerState")) != "poweredOff" or found.get("runtime.bootTime") is not None:
+            return True
+        ended = self._session.read(subject, found.get("recentTask") or [], ["info.descriptionId", "info.state"])
+        return any(
+            values.get("info.descriptionId") == POWER_ON and values.get("info.state") != "error"
+            for _task, values in ended
+        )
+
+    def _power(self, reference: Any, subject: Operation) -> str:
+        return str(self._read(reference, subject, "runtime.powerState").get("runtime.powerState"))
+
+    def _read(self, reference: Any, subject: Operation, *paths: str) -> Properties:
+        read = self._session.read(subject, [reference], paths)
+        return read[0][1] if read else {}
+
+    def _reaches(self, reference: Any, subject: Operation, state: str, *, seconds: float) -> bool:
+        if self._power(reference, subject) == state:
+            return True
+        if seconds <= 0:
+            return False
+
+        def holds(properties: Properties) -> bool:
+            return str(properties.get("runtime.powerState")) == state
+
+        paths = ["runtime.powerState"]
+        return until_holds(self._session, subject, reference, paths, holds, timeout=seconds) is not None
+
+    def seat(self, reference: Any, name: str, *, host: Any = None, expected: bool = False) -> VmLocation:
+        """Where the VM runs. If GPUs are expected to list it, that is waited for, and its absence is a warning.
+
+        The list is what the host shows of its GPUs, not what keeps the VM running: a VM that is not in it may run well.
+        """
+        subject = Operation(f"tell where VM {name} runs", vm=name)
+        deadline = time.monotonic() + min(ASSIGNMENT_SECONDS, self._request.wait_timeout)
+        host = host or self._host_of(reference, subject)
+        found: Properties = {}
+        while host is not None:
+            paths = ["name", "config.graphicsInfo", *(["configManager.graphicsManager"] if expected else [])]
+            found = self._read(host, subject, *paths)
+            gpus = _listing(found, reference)
+            if gpus or not expected:
+                return VmLocation(str(found.get("name") or moid_of(host)), gpus)
+            self._refresh(found, subject)
+            left = deadline - time.monotonic()
+            if left > 0:
+                seconds = min(left, HOST_SECONDS)
+                later = until_holds(
+                    self._session,
+                    subject,
+                    host,
+                    paths[:2],
+                    lambda shown: bool(_listing(shown, reference)),
+                    timeout=seconds,
+                )
+                if later is not None:
+                    return VmLocation(str(later.get("name") or moid_of(host)), _listing(later, reference))
+            if deadline - time.monotonic() <= 0:
+                break
+            host = self._host_of(reference, subject)
+        if host is None:
+            return VmLocation("")
+        where = str(found.get("name") or moid_of(host))
+        doubt = (
+            f"VM {name} runs on host {where}, and none of the host's GPUs lists it yet. Look at the host with"
+            " vgpu.fleet.vsphere_gpu_info, and at the guest with nvidia-smi."
+        )
+        return VmLocation(where, warnings=(doubt,))
+
+    def _host_of(self, reference: Any, subject: Operation) -> Any:
+        return self._read(reference, subject, "runtime.host").get("runtime.host")
+
+    def _refresh(self, found: Properties, subject: Operation) -> None:
+        """Ask the host to look at its GPUs again. It needs a privilege that few have, and nothing depends on it."""
+        manager = found.get("configManager.graphicsManager")
+        if manager is not None:
+            with suppress(FleetError, AttributeError):
+                self._session.call(subject, manager.RefreshGraphicsManager)
+
+
+def _recommended_host(recommendations: Sequence[Any]) -> list[Any]:
+    actions = [action for recommendation in recommendations for action in recommendation.action or []]
+    hosts = [getattr(action, "targetHost", None) for action in actions]
+    return [host for host in hosts if host is not None][:1]
+
+
+def _listing(properties: Properties, vm: Any) -> tuple[str, ...]:
+    gpus = properties.get("config.graphicsInfo") or []
+    return tuple(sorted(str(gpu.pciId) for gpu in gpus if any(moid_of(one) == moid_of(vm) for one in gpu.vm or [])))

@@ -1,0 +1,73 @@
+# Copyright: (c) 2026, The vgpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Plans in vSphere's own types."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.session import Session
+from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm.decide.devices import DeviceDiff, PciRequest
+from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm.decide.plan import VmPlan
+
+# Keys of new devices are negative, and only tell them apart within one request.
+FIRST_KEY = -200
+
+
+def reconfiguration(session: Session, plan: VmPlan, *, guarded: bool = True) -> Any:
+    """All changes as one request. Guarded, it is refused if the VM has been changed since it was read."""
+    vim = session.vim
+    spec = vim.vm.ConfigSpec()
+    if guarded and plan.machine.change_version:
+        spec.changeVersion = plan.machine.change_version
+    changes = device_changes(session, plan.devices)
+    if changes:
+        spec.deviceChange = changes
+    settings(session, spec, plan)
+    return spec
+
+
+def settings(session: Session, spec: Any, plan: VmPlan) -> None:
+    """Everything of a plan but its devices."""
+    hardware = plan.hardware
+    if "cpus" in hardware:
+        spec.numCPUs = hardware["cpus"]
+    if "memory_mb" in hardware:
+        spec.memoryMB = hardware["memory_mb"]
+    if "annotation" in hardware:
+        spec.annotation = hardware["annotation"]
+    if plan.preparation.lock_memory:
+        spec.memoryReservationLockedToMax = True
+    written = {**plan.preparation.extra_config, **plan.options}
+    if written:
+        spec.extraConfig = options(session, written)
+
+
+def options(session: Session, values: Any) -> list[Any]:
+    return [session.vim.option.OptionValue(key=key, value=value) for key, value in sorted(values.items())]
+
+
+def device_changes(session: Session, devices: DeviceDiff) -> list[Any]:
+    """Removals come first. No labels are sent: the server counts them itself (vsphere.md 5.2)."""
+    kind = session.vim.vm.device.VirtualPCIPassthrough
+    change = session.vim.vm.device.VirtualDeviceSpec
+    removed = [change(operation="remove", device=kind(key=device.key)) for device in devices.remove]
+    backings = [kind.VmiopBackingInfo(vgpu=profile) for profile in devices.add_vgpus]
+    backings += [_dynamic(session, request) for request in devices.add_pci]
+    added = [
+        change(operation="add", device=kind(key=FIRST_KEY - number, backing=backing))
+        for number, backing in enumerate(backings)
+    ]
+    return removed + added
+
+
+def _dynamic(session: Session, request: PciRequest) -> Any:
+    kind = session.vim.vm.device.VirtualPCIPassthrough
+    vendor, device = request.ids
+    return kind.DynamicBackingInfo(
+        deviceName="",
+        allowedDevice=[kind.AllowedDevice(vendorId=vendor, deviceId=device)],
+        customLabel=request.label or None,
+    )

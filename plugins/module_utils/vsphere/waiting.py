@@ -1,0 +1,103 @@
+# Copyright: (c) 2026, The vgpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Waiting for properties of objects: vCenter tells when they change, nobody asks again and again."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+from ansible_collections.vgpu.fleet.plugins.module_utils.progress import reporting
+from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.faults import Operation
+from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.session import Properties, Session
+
+# vCenter answers at the latest after so many seconds, so that proxies do not cut the line.
+PATIENCE = 60
+
+Seen = Mapping[Any, Properties]
+
+
+def until(
+    session: Session,
+    subject: Operation,
+    references: Sequence[Any],
+    paths: Sequence[str],
+    done: Callable[[Seen], bool],
+    *,
+    timeout: float,
+) -> dict[Any, Properties]:
+    """Watch objects of one type until `done`, or until the time is over, and return what was seen last."""
+    deadline = time.monotonic() + timeout
+    with reporting(lambda: f"waiting for vCenter to {subject.doing}", lambda: deadline - time.monotonic()):
+        while True:
+            watch = _Watch(session, subject, references, paths)
+            try:
+                watch.until(done, deadline)
+                return watch.seen
+            except session.vim.fault.NotAuthenticated:
+                # The watch went with its session; what it looks at did not.
+                with session.reporting(subject):
+                    session.reopen()
+            finally:
+                watch.close()
+
+
+def until_holds(
+    session: Session,
+    subject: Operation,
+    reference: Any,
+    paths: Sequence[str],
+    holds: Callable[[Properties], bool],
+    *,
+    timeout: float,
+) -> Properties | None:
+    """Watch one object and return its properties once `holds` is true of them, or None when the time is over."""
+    seen = until(session, subject, [reference], paths, lambda seen: holds(seen[reference]), timeout=timeout)[reference]
+    return seen if holds(seen) else None
+
+
+class _Watch:
+    """A property filter and what it has shown so far."""
+
+    def __init__(self, session: Session, subject: Operation, references: Sequence[Any], paths: Sequence[str]) -> None:
+        self._session = session
+        self._subject = subject
+        self._collector = session.content.propertyCollector
+        self.seen: dict[Any, Properties] = {reference: {} for reference in references}
+        wanted = session.objects_filter(references, paths)
+        # Changes are reported with the whole property, never with a part of it.
+        self._filter = session.call(subject, self._collector.CreateFilter, wanted, False)
+
+    def until(self, done: Callable[[Seen], bool], deadline: float) -> None:
+        version = ""
+        while True:
+            left = deadline - time.monotonic()
+            # The first answer comes at once and says how things are.
+            if version and (done(self.seen) or left <= 0):
+                return
+            update = self._next(version, max(1, int(min(left, PATIENCE))))
+            if update is None:
+                continue
+            version = update.version
+            for entry in (entry for changed in update.filterSet or [] for entry in changed.objectSet or []):
+                for change in entry.changeSet or []:
+                    self.seen[entry.obj][change.name] = change.val
+
+    def _next(self, version: str, seconds: int) -> Any:
+        options = self._session.vmodl.query.PropertyCollector.WaitOptions(maxWaitSeconds=seconds)
+        ended: Any = self._session.vim.fault.NotAuthenticated
+        try:
+            return self._collector.WaitForUpdatesEx(version, options)
+        except ended:
+            raise
+        except Exception:
+            with self._session.reporting(self._subject):
+                raise
+
+    def close(self) -> None:
+        with suppress(Exception):
+            self._filter.Destroy()

@@ -1,0 +1,90 @@
+# Copyright: (c) 2026, The vgpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Configuration files of NVIDIA's vGPU Device Manager, read as layouts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ansible_collections.vgpu.fleet.plugins.module_utils.errors import FleetError, join_names
+from ansible_collections.vgpu.fleet.plugins.module_utils.fleet import catalog
+from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.profile_resolver import ProfileResolver
+
+CONFIGS = "vgpu-configs"
+FIELDS = {"devices", "device-filter", "vgpu-devices"}
+
+
+class InvalidConfiguration(FleetError):
+    code = "invalid_configuration"
+
+
+def layout_of(
+    content: Any, config: str, *, nodes: Sequence[str] | None = None, gpus: Sequence[str] | None = None
+) -> list[dict[str, Any]]:
+    """The entries of one configuration: so many of a type on each GPU."""
+    configs = content.get(CONFIGS) if isinstance(content, Mapping) else None
+    if not isinstance(configs, Mapping):
+        raise InvalidConfiguration(
+            f"There are no {CONFIGS} in the configuration.", hint="It has a version and a mapping of that name."
+        )
+    if content.get("version", "v1") != "v1":
+        raise InvalidConfiguration(f"Version {content['version']} of the configuration is not known.", hint="v1 is.")
+    if config not in configs:
+        raise InvalidConfiguration(f"There is no configuration {config!r}.", hint=f"There are: {join_names(configs)}.")
+    layout: list[dict[str, Any]] = []
+    for entry in configs[config] or []:
+        layout += _entries(entry, config, nodes, gpus)
+    return layout
+
+
+def _entries(entry: Any, config: str, nodes: Sequence[str] | None, gpus: Sequence[str] | None) -> list[dict[str, Any]]:
+    if not isinstance(entry, Mapping) or not {"devices", "vgpu-devices"} <= set(entry) <= FIELDS:
+        raise InvalidConfiguration(
+            f"An entry of the configuration {config!r} is not understood.",
+            hint="It has devices, vgpu-devices and possibly a device-filter.",
+        )
+    counts = entry["vgpu-devices"] or {}
+    _check_filter(entry.get("device-filter"), counts, config)
+    given = {"nodes": nodes, "gpus": _chosen(entry["devices"], config, gpus)}
+    # A selection that was not given is left out, since an empty list selects nothing.
+    selection = {option: list(names) for option, names in given.items() if names is not None}
+    return [{"profile": str(name), "count": int(count), "per": "gpu", **selection} for name, count in counts.items()]
+
+
+def _chosen(devices: Any, config: str, gpus: Sequence[str] | None) -> Sequence[str] | None:
+    if devices == "all":
+        return gpus
+    if not isinstance(devices, Sequence) or not all(isinstance(number, int) for number in devices):
+        raise InvalidConfiguration(
+            f"The devices of the configuration {config!r} are neither 'all' nor a list of numbers."
+        )
+    names = gpus or ()
+    if any(number >= len(names) for number in devices):
+        raise InvalidConfiguration(
+            f"The configuration {config!r} lists GPUs by number, up to {max(devices)}.",
+            hint="Give the filter their names in that order: gpus=[...].",
+        )
+    return [names[number] for number in devices]
+
+
+def _check_filter(device_filter: Any, counts: Mapping[str, int], config: str) -> None:
+    """`0x25B610DE` is device 25b6 of vendor 10de."""
+    wanted = [device_filter] if isinstance(device_filter, str) else list(device_filter or ())
+    ids = {str(one).casefold().removeprefix("0x")[:4] for one in wanted}
+    known = ProfileResolver()
+    for name in counts if ids else ():
+        profile = catalog.find_profile(known.resolve(str(name)))
+        boards = {board.name for one in ids for board in catalog.boards_with_pci_id(one)}
+        board = next((board for board in boards if profile and profile.name.startswith(f"{_brand(board)}-")), None)
+        if profile and boards and board is None:
+            raise InvalidConfiguration(
+                f"The configuration {config!r} wants {name} on {join_names(boards)}, which do not have it."
+            )
+
+
+def _brand(board: str) -> str:
+    found = catalog.find_board(board)
+    return found.type_prefix.removesuffix("-") if found else board

@@ -1,0 +1,176 @@
+# Copyright: (c) 2026, The vgpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What is not as declared or about to go wrong, from what modules said, and what may be done about it. Pure.
+
+A finding has a kind, what it is about, a sentence, and the way in which it can be repaired, which is empty where a
+machine's owner has to decide.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from ansible_collections.vgpu.fleet.plugins.module_utils.errors import join_names
+from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.model import Fleet
+from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.decide.in_use import protect_running_vms
+
+Json = dict[str, Any]
+
+DRIVER = "nvidia-driver-toolkit"
+# How vsphere_vgpu_vm calls what a VM needs, and how people do.
+NEEDS = {
+    "memory_reservation_locked": "its memory is not reserved",
+    "hardware_version": "its hardware version is too old",
+    "mmio_64bit": "64-bit MMIO is off",
+    "mmio_size_gb": "its MMIO region is too small",
+}
+
+
+def harvester_drift(
+    found: Mapping[str, Any],
+    driver: Mapping[str, Any] | None = None,
+    layout: Mapping[str, Any] | None = None,
+    unused: bool = True,
+    all_nodes: bool = True,
+    mig: Iterable[Mapping[str, Any]] = (),
+) -> list[Json]:
+    """Of what can be declared, only that is compared of which there is a result."""
+    fleet = Fleet.from_dict(found)
+    steps = ((layout or {}).get("plan") or {}).get("steps") or []
+    return [
+        *_driver(driver or {}, _running(fleet), all_nodes),
+        *_devices(found["findings"], protect_running_vms(fleet), {step["slot"] for step in steps}),
+        *_mig(mig),
+        *_layout(layout or {}, steps),
+        *(_unused(fleet) if unused else ()),
+    ]
+
+
+def _finding(kind: str, device: str, text: str, repair: str = "", **more: Any) -> Json:
+    return {"kind": kind, "device": device, "text": text, "repair": repair, **more}
+
+
+def _running(fleet: Fleet) -> list[str]:
+    """VMs that run with vGPUs."""
+    holders = [holder for _gpu, slot in fleet.slots() for holder in slot.holders]
+    holders += [claim.holder for claim in fleet.claims]
+    return sorted({holder.path for holder in holders if holder.running})
+
+
+def _driver(result: Mapping[str, Any], running: list[str], all_nodes: bool) -> Iterator[Json]:
+    """From harvester_addon in check mode, with the location that was declared, if one was.
+
+    Its pods install the driver when they start, on all nodes, so they are not made to while a VM needs it.
+    """
+    if error := result.get("error"):
+        yield _finding("driver_addon", DRIVER, error["message"])
+        return
+    diff = result.get("diff") or {}
+    before, after = _flat(diff.get("before") or {}), _flat(diff.get("after") or {})
+    differing = sorted(key for key in {*before, *after} if before.get(key) != after.get(key))
+    if not differing:
+        return
+    said = "; ".join(f"{key} is {before.get(key)} and should be {after.get(key)}" for key in differing)
+    text = f"Addon {DRIVER} is not as declared: {said}."
+    if running:
+        yield _finding("driver_addon", DRIVER, f"{text} It is left alone while VMs have vGPUs: {join_names(running)}.")
+    elif not all_nodes:
+        yield _finding("driver_addon", DRIVER, f"{text} It is left alone where only some nodes are looked at.")
+    else:
+        yield _finding("driver_addon", DRIVER, text, "driver")
+
+
+def _flat(addon: Mapping[str, Any]) -> Json:
+    """Values side by side with the rest, so that only those that differ are told."""
+    return {**{key: value for key, value in addon.items() if key != "values"}, **(addon.get("values") or {})}
+
+
+def _devices(findings: Iterable[Mapping[str, Any]], fleet: Fleet, planned: set[str]) -> Iterator[Json]:
+    places = {slot.name: (gpu, slot) for gpu, slot in fleet.slots()}
+    for finding in findings:
+        kind, device, text = finding["kind"], finding["device"], finding["text"]
+        if kind in ("stale_note", "two_displays"):
+            yield _finding(kind, device, text, "vm")
+        elif kind == "type_differs" and device in planned:
+            # What was declared counts for more than what somebody has written into the device.
+            yield _finding(kind, device, text, "layout")
+        elif kind == "type_differs" and places[device][1].in_use and places[device][1].correctable:
+            gpu, slot = places[device]
+            said = f"{text} Its spec is set back to {slot.profile}, which changes nothing for the VM that uses it."
+            # By itself: a neighbour that cannot be repaired must not keep this from being done.
+            yield _finding(kind, device, said, "spec", gpu=gpu.name, wanted={"name": device, "profile": slot.profile})
+        elif kind == "type_differs" and not places[device][1].holders:
+            gpu, slot = places[device]
+            yield _finding(kind, device, text, "device", gpu=gpu.name, wanted={"name": device, "profile": slot.wanted})
+        else:
+            yield _finding(kind, device, text)
+
+
+def _mig(results: Iterable[Mapping[str, Any]]) -> Iterator[Json]:
+    """From harvester_mig in check mode, once for each cut that was declared."""
+    for result in results:
+        if error := result.get("error"):
+            yield _finding("mig_layout_differs", "", f"The declared MIG instances cannot be had. {error['message']}")
+            continue
+        for gpu, changes in _by_gpu(result.get("steps") or []).items():
+            said = ", ".join(str(step["action"]) for step in changes)
+            yield _finding("mig_layout_differs", gpu, f"GPU {gpu} is not cut as declared (needs {said}).", "mig")
+
+
+def _layout(result: Mapping[str, Any], steps: Iterable[Mapping[str, Any]]) -> Iterator[Json]:
+    """From harvester_vgpu in check mode, with the layout that was declared."""
+    if error := result.get("error"):
+        yield _finding("layout_differs", "", f"The declared layout cannot be had. {error['message']}")
+        return
+    for gpu, changes in _by_gpu(steps).items():
+        said = ", ".join(f"{step['slot'] or 'SR-IOV'}: {_change(step)}" for step in changes)
+        yield _finding("layout_differs", gpu, f"GPU {gpu} is not laid out as declared ({said}).", "layout")
+
+
+def _by_gpu(steps: Iterable[Mapping[str, Any]]) -> dict[str, list[Mapping[str, Any]]]:
+    by_gpu: dict[str, list[Mapping[str, Any]]] = {}
+    for step in steps:
+        by_gpu.setdefault(step["gpu"], []).append(step)
+    return by_gpu
+
+
+def _change(step: Mapping[str, Any]) -> str:
+    return "on" if step["action"] == "enable_sriov" else f"{step['before'] or 'empty'} -> {step['after'] or 'empty'}"
+
+
+def _unused(fleet: Fleet) -> Iterator[Json]:
+    """vGPUs that no VM has or asks for; VMs that ask for a profile count, whatever device they will get."""
+    idle = Counter(slot.profile for _gpu, slot in fleet.slots() if slot.profile and not slot.holders)
+    for claim in fleet.counted_claims:
+        idle[claim.profile] -= claim.count
+    for profile, count in sorted(idle.items()):
+        if count > 0:
+            yield _finding("unused", profile, f"{count} x {profile} are there and no VM asks for them.")
+
+
+def vsphere_drift(fleet: Mapping[str, Any], vms: Iterable[Mapping[str, Any]] = ()) -> list[Json]:
+    """From vsphere_gpu_info, and from vsphere_vgpu_vm in check mode, which was asked to prepare each VM with vGPUs."""
+    found = [_finding(one["kind"], one["device"], one["text"]) for one in fleet["findings"]]
+    for result in vms:
+        found += _vm(result["item"], result)
+    return found
+
+
+def _vm(holder: Mapping[str, Any], result: Mapping[str, Any]) -> Iterator[Json]:
+    name = holder["name"]
+    if error := result.get("error"):
+        kind = "not_prepared" if error["code"] in ("power_cycle_required", "vm_suspended") else "vm"
+        yield _finding(kind, name, error["message"])
+        return
+    lacking = (result.get("diff") or {}).get("after") or {}
+    if not lacking:
+        return
+    text = f"VM {name} lacks what its vGPUs need to start: {'; '.join(NEEDS.get(key, key) for key in lacking)}."
+    if result["vm"]["power"] == "off":
+        yield _finding("not_prepared", name, text, "vm", moid=holder["labels"]["moid"])
+    else:
+        yield _finding("not_prepared", name, f"{text} It is not off, so it is left alone.")

@@ -1,0 +1,40 @@
+"""Which era a Harvester is of, by its own word or by what its devices look like."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from ansible_collections.vgpu.fleet.plugins.module_utils.harvester import version as era
+
+MDEV = {"status": {"availableTypes": {"NVIDIA A2-4Q": "nvidia-742"}}}
+VFIO = {"status": {"availableTypes": {"NVIDIA A2-4Q": "742"}}}
+
+
+@pytest.mark.parametrize(
+    ("told", "vgpus", "version"),
+    [
+        ("v1.7.1", [], (1, 7, 1)),
+        ("v1.8-5bb68f7d-head", [MDEV], (1, 8, 99)),
+        ("v1.3.0", [], (1, 3, 0)),
+        ("master-head", [MDEV], (1, 7, 0)),
+        ("master-head", [VFIO], (1, 8, 0)),
+        ("", [], (1, 8, 0)),
+    ],
+)
+def test_the_servers_word_counts_and_then_the_devices(
+    told: str, vgpus: list[dict[str, Any]], version: tuple[int, int, int]
+) -> None:
+    assert (era.told(told) or era.seen(vgpus)).version == version
+
+
+@pytest.mark.parametrize("version", ["v1.2.2", "1.0", "0.3.0"])
+def test_a_version_without_vgpus_is_refused_however_it_is_known(version: str) -> None:
+    for find in (era.told, era.chosen):
+        with pytest.raises(era.TooOld, match="has no vGPUs"):
+            find(version)
+
+
+def test_a_version_that_is_none_is_refused() -> None:
+    with pytest.raises(era.UnknownVersion):
+        era.chosen("latest")
