@@ -60,12 +60,16 @@ options:
     description:
       - Path to the certificate of the authority that signed the API server's certificate.
       - Can also be given in the environment variable E(K8S_AUTH_SSL_CA_CERT).
+      - The variable is about the cluster that the environment names. It is ignored if O(kubeconfig), or O(host) with
+        credentials, is given.
     type: path
     aliases: [ssl_ca_cert]
   validate_certs:
     description:
       - Whether to verify the API server's certificate. It is verified unless this, or the kubeconfig, says otherwise.
       - Can also be given in the environment variable E(K8S_AUTH_VERIFY_SSL).
+      - The variable is about the cluster that the environment names. It is ignored if O(kubeconfig), or O(host) with
+        credentials, is given.
     type: bool
     aliases: [verify_ssl]
   proxy:
@@ -143,4 +147,17 @@ options:
       - When they are over, the task fails, says what is missing, and names the likely causes that it found by looking.
     type: int
     default: 300
+"""
+
+    FAIL_FAST = r"""
+options:
+  fail_fast:
+    description:
+      - Whether to fail as soon as it is certain that waiting is pointless, instead of when O(wait_timeout) is over.
+      - >-
+        That is the case if the NVIDIA driver pod of a node cannot start (such as C(CrashLoopBackOff) or
+        C(ImagePullBackOff)), a node has not been ready for 60 seconds, or the API server has not answered for 60
+        seconds.
+    type: bool
+    default: true
 """

@@ -10,6 +10,7 @@ short_description: Show capacity as a table
 version_added: 0.1.0
 description:
   - Turns the result of M(vgpu.fleet.vgpu_availability) into a table for people, and into a few numbers for programs.
+  - Print the table with M(vgpu.fleet.show), which does not wrap it in JSON.
 positional: _input
 options:
   _input:
@@ -17,34 +18,68 @@ options:
     type: dict
     required: true
   platform:
-    description: The kind of system that was asked.
+    description: The platform of the cluster.
     type: str
     choices: [harvester, vsphere]
     default: harvester
   profiles:
-    description: Profiles to show, in any spelling. Without any, those that there are.
+    description: Profiles to show, in any spelling. Without any, those that exist.
     type: list
     elements: str
+  info:
+    description:
+      - The result of M(vgpu.fleet.harvester_gpu_info) or M(vgpu.fleet.vsphere_gpu_info) for the same nodes.
+      - With it, the table has a line for each GPU with a bar of its memory and the VMs that use it.
+    type: dict
+  details:
+    description:
+      - V(full) has a row for each node and each GPU, V(summary) one for each profile and each board.
+      - V(auto) summarizes the profiles of more than 8 nodes, and more than 16 GPUs.
+    type: str
+    choices: [auto, full, summary]
+    default: auto
 author:
   - The vgpu.fleet contributors (@vgpu-fleet)
 """
 
 EXAMPLES = r"""
-- name: The capacity is shown
-  ansible.builtin.debug:
-    msg: "{{ (available | vgpu.fleet.capacity_report).lines }}"
+- name: Read the GPUs
+  vgpu.fleet.harvester_gpu_info:
+  register: fleet
+
+- name: Read the capacity
+  vgpu.fleet.vgpu_availability:
+  register: available
+
+- name: Show the capacity
+  vgpu.fleet.show:
+    lines: "{{ (available | vgpu.fleet.capacity_report(info=fleet)).lines }}"
 """
 
 RETURN = r"""
 _value:
-  description: C(lines) has the table, C(summary) the numbers.
+  description:
+    - C(lines) has the table, C(summary) the numbers.
+    - The numbers of a profile are C(total), C(in_use), C(claimed), C(free) and C(creatable).
   type: dict
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from ansible_collections.vgpu.fleet.plugins.module_utils.capacity_report import capacity_report
+from ansible_collections.vgpu.fleet.plugins.plugin_utils.views import capacity_table
+from ansible_collections.vgpu.fleet.plugins.plugin_utils.views.record import fleet_record
+
+
+def capacity_report(
+    available: Mapping[str, Any],
+    platform: str = "harvester",
+    profiles: Iterable[str] | None = None,
+    info: Mapping[str, Any] | None = None,
+    details: str = capacity_table.AUTO,
+) -> dict[str, Any]:
+    record = fleet_record(info, available) if info else None
+    return capacity_table.capacity_report(available, platform, profiles or (), record=record, details=details)
 
 
 class FilterModule:

@@ -70,7 +70,7 @@ _value:
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ansible_collections.vgpu.fleet.plugins.module_utils.guest import operator
+from ansible_collections.vgpu.fleet.plugins.plugin_utils.guest import gpu_operator as operator
 
 Objects = Sequence[Mapping[str, Any]]
 

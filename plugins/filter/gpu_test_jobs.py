@@ -80,13 +80,13 @@ _value:
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ansible_collections.vgpu.fleet.plugins.module_utils.guest.smoke_test import Sample, jobs
+from ansible_collections.vgpu.fleet.plugins.plugin_utils.guest.smoke_test import JobOptions, jobs
 
 
 def gpu_test_jobs(
     listed: Sequence[Mapping[str, Any]], *, nodes: Sequence[str] = (), **sample: Any
 ) -> list[dict[str, Any]]:
-    return jobs(listed, list(nodes), Sample(**sample))
+    return jobs(listed, list(nodes), JobOptions(**sample))
 
 
 class FilterModule:

@@ -46,6 +46,15 @@ options:
     description: Whether all vGPUs and SR-IOV of O(nodes) and O(gpus) are taken back, whoever made them.
     type: bool
     default: false
+  owner:
+    description: >-
+      Only vGPUs that were enabled for this owner are taken back. Others stay. If not given, marks are not looked at, as
+      with O(everything).
+    type: str
+  adopt:
+    description: Whether vGPUs that carry no mark of any owner are taken back, too.
+    type: bool
+    default: false
   gone_vms:
     description: VMs that are expected to be deleted by then, as namespace and name.
     type: list
@@ -72,16 +81,16 @@ _value:
     - C(steps) are sentences about that, C(stays) about what stays and why.
     - C(held) are vGPUs that VMs use, with O(everything).
     - C(waits_for) are VMs of O(gone_vms) or O(gone_labels) that still hold some of the vGPUs.
+    - C(problem) is a sentence about a declaration that is not valid, otherwise empty. Then the other lists are empty.
   type: dict
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ansible.errors import AnsibleFilterError
 from ansible_collections.vgpu.fleet.plugins.module_utils.errors import FleetError
-from ansible_collections.vgpu.fleet.plugins.module_utils.fleet import Fleet
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.take_back import Declaration, take_back
+from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.model import Fleet
+from ansible_collections.vgpu.fleet.plugins.plugin_utils.take_back import Declaration, TakeBack, take_back
 
 
 def harvester_take_back(
@@ -94,12 +103,23 @@ def harvester_take_back(
     everything: bool = False,
     gone_vms: Sequence[str] = (),
     gone_labels: Mapping[str, str] | None = None,
+    owner: str | None = None,
+    adopt: bool = False,
 ) -> dict[str, Any]:
+    nothing = TakeBack().as_dict()
     try:
-        declaration = Declaration.read(layout, mig, nodes, gpus, all_sriov=all_sriov, everything=everything)
-        return take_back(Fleet.from_dict(found), declaration, gone_vms, gone_labels).as_dict()
+        declaration = Declaration.read(
+            layout, mig, nodes, gpus, all_sriov=all_sriov, everything=everything, owner=owner, adopt=adopt
+        )
+    except (TypeError, ValueError, AttributeError):
+        return {**nothing, "problem": "The layout is not valid. Give each entry a profile and a number as count."}
     except FleetError as error:
-        raise AnsibleFilterError(str(error)) from error
+        return {**nothing, "problem": str(error)}
+    try:
+        plan = take_back(Fleet.from_dict(found), declaration, gone_vms, gone_labels)
+    except FleetError as error:
+        return {**nothing, "problem": str(error)}
+    return {**plan.as_dict(), "problem": ""}
 
 
 class FilterModule:

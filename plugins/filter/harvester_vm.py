@@ -35,6 +35,8 @@ options:
     default: vgpu.fleet
 seealso:
   - module: vgpu.fleet.harvester_vgpu_vm
+  - plugin: vgpu.fleet.harvester_vm_problems
+    plugin_type: filter
 author:
   - The vgpu.fleet contributors (@vgpu-fleet)
 """
@@ -66,14 +68,14 @@ from typing import Any
 from ansible.errors import AnsibleFilterError
 from ansible_collections.vgpu.fleet.plugins.module_utils.errors import FleetError
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.ownership import DEFAULT_OWNER
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.vm_manifest import Machine, manifest
+from ansible_collections.vgpu.fleet.plugins.plugin_utils.vm_manifest import VmSpec, manifest
 
 
 def harvester_vm(
     vm: Mapping[str, Any], storage_classes: Mapping[str, str] | None = None, owner: str = DEFAULT_OWNER
 ) -> dict[str, Any]:
     try:
-        return manifest(Machine.read(vm, owner), storage_classes or {})
+        return manifest(VmSpec.read(vm, owner), storage_classes or {})
     except FleetError as error:
         raise AnsibleFilterError(str(error)) from error
 

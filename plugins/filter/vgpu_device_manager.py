@@ -37,6 +37,8 @@ options:
     elements: str
 seealso:
   - module: vgpu.fleet.harvester_vgpu
+  - plugin: vgpu.fleet.vgpu_device_manager_problems
+    plugin_type: filter
 author:
   - The vgpu.fleet contributors (@vgpu-fleet)
 """
@@ -67,8 +69,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ansible.errors import AnsibleFilterError
-from ansible_collections.vgpu.fleet.plugins.module_utils.device_manager import layout_of
 from ansible_collections.vgpu.fleet.plugins.module_utils.errors import FleetError
+from ansible_collections.vgpu.fleet.plugins.plugin_utils.device_manager_config import layout_of
 
 
 def vgpu_device_manager(

@@ -98,10 +98,10 @@ import os
 from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester import access, session
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.api import ApiServer, Forbidden
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.options import connection_spec
-from ansible_collections.vgpu.fleet.plugins.module_utils.reporting import reporting_errors
+from ansible_collections.vgpu.fleet.plugins.module_utils.kube import connection as access, session
+from ansible_collections.vgpu.fleet.plugins.module_utils.kube.client import ApiClient, Forbidden
+from ansible_collections.vgpu.fleet.plugins.module_utils.kube.options import connection_spec
+from ansible_collections.vgpu.fleet.plugins.module_utils.module import reporting_errors
 
 
 def main() -> None:
@@ -121,7 +121,7 @@ def main() -> None:
             module.exit_json(changed=False)
         given = {name: module.params[name] for name in connection_spec() if name != "harvester_version"}
         reached = access.from_options(given)
-        version = _version(ApiServer(reached))
+        version = _version(ApiClient(reached))
         prepared = session.prepare(given, reached, os.environ)
         path = str(session.write(prepared.content)) if prepared.content else ""
         module.exit_json(
@@ -132,7 +132,7 @@ def main() -> None:
         )
 
 
-def _version(api: ApiServer) -> str:
+def _version(api: ApiClient) -> str:
     try:
         return str(api.get("/version").get("gitVersion") or "")
     except Forbidden:

@@ -25,6 +25,7 @@ import sys
 import tempfile
 import traceback
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from types import ModuleType
 from typing import IO, Any, NoReturn
 
@@ -33,6 +34,8 @@ from ansible.module_utils import basic
 from ansible.module_utils.common import warnings as module_warnings
 from ansible.module_utils.parsing.convert_bool import boolean
 from ansible.plugins.action.normal import ActionModule as NormalAction
+from ansible.utils.display import Display
+from ansible_collections.vgpu.fleet.plugins.module_utils.progress import open_stream
 
 try:
     from ansible.executor.module_common import _BuiltModule
@@ -40,6 +43,8 @@ except ImportError:
     # ansible-core before 2.19
     _BuiltModule = None
 
+PROGRESS_VARIABLE = "vgpu_fleet_progress"
+PROGRESS_ENVIRONMENT_VARIABLE = "VGPU_FLEET_PROGRESS"
 VARIABLE = "vgpu_fleet_in_process"
 ENVIRONMENT_VARIABLE = "VGPU_FLEET_IN_PROCESS"
 PROFILE = "legacy"
@@ -57,7 +62,7 @@ def preload(*libraries: str) -> None:
             importlib.import_module(library)
 
 
-class InProcessAction(NormalAction):
+class InProcessAction(NormalAction):  # type: ignore[misc]
     """The action of a module whose tasks run in a fork of the worker process wherever that makes no difference.
 
     Strategies load an action before they fork workers. So what the file of an action imports is imported once for the
@@ -68,11 +73,15 @@ class InProcessAction(NormalAction):
 
     _in_process = False
     _environment: Mapping[str, str] = {}
+    _progress: Callable[[str], None] | None = None
 
     def _execute_module(self, *args: Any, **kwargs: Any) -> Any:
         task_vars = kwargs.get("task_vars") or {}
         self._environment = self._task_environment()
         self._in_process = not kwargs.get("wrap_async") and self._makes_no_difference(task_vars)
+        self._progress = None
+        if self._in_process and self._shows_progress(task_vars):
+            self._progress = partial(show_progress, str(task_vars.get("inventory_hostname") or ""))
         return super()._execute_module(*args, **kwargs)
 
     def _makes_no_difference(self, task_vars: Mapping[str, Any]) -> bool:
@@ -94,7 +103,13 @@ class InProcessAction(NormalAction):
         return {str(name): str(value) for name, value in found.items()}
 
     def _is_switched_on(self, task_vars: Mapping[str, Any]) -> bool:
-        asked = task_vars.get(VARIABLE, os.environ.get(ENVIRONMENT_VARIABLE, "true"))
+        return self._switch(task_vars, VARIABLE, ENVIRONMENT_VARIABLE)
+
+    def _shows_progress(self, task_vars: Mapping[str, Any]) -> bool:
+        return not self._task.no_log and self._switch(task_vars, PROGRESS_VARIABLE, PROGRESS_ENVIRONMENT_VARIABLE)
+
+    def _switch(self, task_vars: Mapping[str, Any], variable: str, environment_variable: str) -> bool:
+        asked = task_vars.get(variable, os.environ.get(environment_variable, "true"))
         return bool(boolean(self._templar.template(asked), strict=False))
 
     def _interpreter(self, task_vars: Mapping[str, Any]) -> str:
@@ -124,7 +139,9 @@ class InProcessAction(NormalAction):
             return super()._low_level_execute_command(*args, **kwargs)
         # Ansible runs the commands of a local connection in the folder of the playbook.
         folder = self._loader.get_basedir()
-        code, out, err = in_fork(lambda: run_module(self.module, data), self._environment, folder)
+        code, out, err = in_fork(
+            lambda: run_module(self.module, data), self._environment, folder, progress=self._progress
+        )
         return {
             "rc": code,
             "stdout": out,
@@ -174,7 +191,7 @@ def _leave_controller() -> None:
     """Forget what only holds on the controller: warnings are shown there, and returned with the result by a module."""
     with contextlib.suppress(ImportError):
         internal = importlib.import_module("ansible.module_utils._internal")
-        internal.is_controller = False
+        vars(internal)["is_controller"] = False
     for name in ("_global_warnings", "_global_deprecations"):
         recorded = getattr(module_warnings, name, None)
         if recorded is not None:
@@ -191,15 +208,31 @@ def _report(error: Exception) -> None:
         loader._handle_exception(error, PROFILE)
 
 
-def in_fork(act: Callable[[], NoReturn], environment: Mapping[str, str], folder: str) -> tuple[int, str, str]:
-    """Run something in a fork of this process: its exit code, standard output and standard error."""
-    with _scratch() as out, _scratch() as err:
+def show_progress(host: str, line: str) -> None:
+    """Show a line that a running module has reported, below the task that it belongs to."""
+    Display().display(f"  [{host}] {line}" if host else f"  {line}")
+
+
+def in_fork(
+    act: Callable[[], NoReturn],
+    environment: Mapping[str, str],
+    folder: str,
+    *,
+    progress: Callable[[str], None] | None = None,
+) -> tuple[int, str, str]:
+    """Run something in a fork of this process: its exit code, standard output and standard error.
+
+    `progress` gets each line that the fork reports while it runs.
+    """
+    with _scratch() as out, _scratch() as err, _Lines(progress) as lines:
         sys.stdout.flush()
         sys.stderr.flush()
         child = os.fork()
         if not child:
+            lines.write_from_here()
             _become(act, environment, folder, (out, err))
         try:
+            lines.pass_on()
             _pid, status = os.waitpid(child, 0)
         except BaseException:
             # A timeout of the task, or Ctrl-C: nobody would hear of what the module does from here on.
@@ -208,6 +241,38 @@ def in_fork(act: Callable[[], NoReturn], environment: Mapping[str, str], folder:
                 os.waitpid(child, 0)
             raise
         return os.waitstatus_to_exitcode(status), _text(out), _text(err)
+
+
+class _Lines:
+    """A pipe from the fork, for lines that are shown while it runs."""
+
+    def __init__(self, show: Callable[[str], None] | None) -> None:
+        self._show = show
+        self._ends = os.pipe() if show else None
+
+    def __enter__(self) -> _Lines:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        for end in self._ends or ():
+            with contextlib.suppress(OSError):
+                os.close(end)
+
+    def write_from_here(self) -> None:
+        """For the fork: open the stream that modules report to."""
+        if self._ends:
+            os.close(self._ends[0])
+            open_stream(os.fdopen(self._ends[1], "w", encoding="utf-8", errors="replace"))
+
+    def pass_on(self) -> None:
+        """Pass lines on until the fork has ended, or has closed its end."""
+        if not self._ends or not self._show:
+            return
+        (source, target), self._ends = self._ends, None
+        os.close(target)
+        with open(source, encoding="utf-8", errors="replace") as lines:
+            for line in lines:
+                self._show(line.rstrip("\n"))
 
 
 def _scratch() -> IO[bytes]:

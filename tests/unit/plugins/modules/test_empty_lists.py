@@ -10,17 +10,23 @@ from typing import Any
 
 import pytest
 from ansible.module_utils.testing import patch_module_args
-from ansible_collections.vgpu.fleet.plugins.module_utils.availability import select_nodes
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester import records as harvester_records
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.vm_change import Wish
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.vm_devices import Machine
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere import inventory, records as vsphere_records
+from ansible_collections.vgpu.fleet.plugins.module_utils.availability.counts import select_nodes
+from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.result import records as harvester_records
+from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.vm.apply import VmRequest
+from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.vm.model import VmState
+from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.read import inventory
+from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.result import records as vsphere_records
 
 from tests.unit.plugins.module_utils import fleets
 from tests.unit.plugins.module_utils.harvester import objects
-from tests.unit.plugins.module_utils.harvester.test_scale import PROFILE, Fleet
+from tests.unit.plugins.module_utils.harvester.apply.test_scale import PROFILE, Fleet
 
-MODULES = sorted(path.stem for path in (Path(__file__).parents[4] / "plugins" / "modules").glob("*.py"))
+# Some modules are documentation only: an action plugin does their work.
+MODULES = sorted(
+    path.stem
+    for path in (Path(__file__).parents[4] / "plugins" / "modules").glob("*.py")
+    if "def main()" in path.read_text()
+)
 
 # What the modules would change or look at. An empty list is refused, or there is nothing to show.
 SELECTIONS = {
@@ -145,9 +151,34 @@ def test_a_task_with_an_empty_selection_is_refused_and_writes_nothing(
     assert {asked.method for asked in cluster.server.asked} <= {"GET"}
 
 
+READERS = {"harvester_gpu_info", "vsphere_gpu_info", "vgpu_availability"}
+
+
 def test_every_selection_of_a_module_that_writes_is_tried() -> None:
-    readers = {"harvester_gpu_info", "vsphere_gpu_info", "vgpu_availability"}
-    assert {one for one in SELECTIONS if one[0] not in readers} == set(WIDEST)
+    assert {one for one in SELECTIONS if one[0] not in READERS} == set(WIDEST)
+
+
+# Those of vSphere are tried on a vCenter, in tests/integration/vsphere_modules.
+@pytest.mark.parametrize(
+    ("module", "option"),
+    sorted(
+        one for one in SELECTIONS if one[0] in READERS and not one[0].startswith("vsphere") and "esxi" not in one[1]
+    ),
+    ids=lambda value: value,
+)
+def test_a_module_that_reads_shows_nothing_of_an_empty_selection(
+    module: str, option: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cluster = Fleet(1, made=True)
+    try:
+        where = {"host": cluster.server.url, "api_key": "any"}
+        every = run(module, where, capsys)
+        none = run(module, {option: [], **where}, capsys)
+    finally:
+        cluster.server.stop()
+    for result, found in ((every, True), (none, False)):
+        assert not result.get("failed"), result["msg"]
+        assert bool(result["nodes" if "nodes" in result else "profiles"]) is found
 
 
 def test_reading_with_an_empty_selection_shows_nothing() -> None:
@@ -167,6 +198,6 @@ def test_reading_with_an_empty_selection_shows_nothing() -> None:
 def test_taking_out_an_empty_list_of_vgpus_takes_out_none() -> None:
     vm = objects.vm("web", devices=[("vgpu-0", "nvidia.com/NVIDIA_A2-4Q")])
     snapshot = objects.snapshot(vgpus=[objects.vgpu(asked=objects.Q4, configured=objects.Q4)], vms=[vm])
-    machine = Machine(vm, None, snapshot.era, snapshot.known)
-    assert Wish("web", "default", None, present=False).target(machine) == {}
-    assert Wish("web", "default", [], present=False).target(machine) == {objects.Q4: 1}
+    machine = VmState(vm, None, snapshot.era, snapshot.known)
+    assert VmRequest("web", "default", None, present=False).target(machine) == {}
+    assert VmRequest("web", "default", [], present=False).target(machine) == {objects.Q4: 1}

@@ -10,11 +10,17 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from ansible_collections.vgpu.fleet.plugins.module_utils import progress
 from ansible_collections.vgpu.fleet.plugins.plugin_utils import in_process
 from ansible_collections.vgpu.fleet.plugins.plugin_utils.in_process import InProcessAction, in_fork, is_own_interpreter
 
 HERE = {"ansible_python_interpreter": sys.executable}
-MODULES = sorted(path.stem for path in (Path(__file__).parents[4] / "plugins" / "modules").glob("*.py"))
+# Some modules are documentation only: an action plugin does their work.
+MODULES = sorted(
+    path.stem
+    for path in (Path(__file__).parents[4] / "plugins" / "modules").glob("*.py")
+    if "def main()" in path.read_text()
+)
 
 
 class Templar:
@@ -77,6 +83,34 @@ def test_a_fork_gives_back_what_it_wrote_and_how_it_ended(tmp_path: Path) -> Non
 
     assert in_fork(act, {"COLOUR": "green"}, str(tmp_path)) == (7, f"green {tmp_path}\n", "noise\n")
     assert "COLOUR" not in os.environ
+
+
+def test_lines_that_a_fork_reports_arrive_while_it_is_running(tmp_path: Path) -> None:
+    arrived: list[str] = []
+    answer, question = os.pipe()
+
+    def act() -> Any:
+        progress._write("node n1: 2 not ready yet")
+        # Goes on only once the line has been shown.
+        assert os.read(answer, 1) == b"!"
+        progress._write("node n1: 1 not ready yet")
+        sys.exit(0)
+
+    def show(line: str) -> None:
+        arrived.append(line)
+        os.write(question, b"!")
+
+    assert in_fork(act, {}, str(tmp_path), progress=show) == (0, "", "")
+    assert arrived == ["node n1: 2 not ready yet", "node n1: 1 not ready yet"]
+    assert not progress.is_shown()
+
+
+def test_progress_is_shown_unless_somebody_switches_it_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert action(no_log=False)._shows_progress(HERE)
+    assert not action(no_log=True)._shows_progress(HERE)
+    assert not action(no_log=False)._shows_progress({**HERE, "vgpu_fleet_progress": "no"})
+    monkeypatch.setenv("VGPU_FLEET_PROGRESS", "false")
+    assert not action(no_log=False)._shows_progress(HERE)
 
 
 def test_a_fork_ends_with_the_wait_for_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -1,0 +1,87 @@
+# Copyright: (c) 2026, The vgpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+name: fleet_plan
+short_description: Describe what a dry run would change
+version_added: 0.1.0
+description:
+  - Turns results of modules in check mode into the fleet as it is, the fleet as it would be, and the steps between
+    them, with what is waited for and which VMs are stopped.
+  - P(vgpu.fleet.fleet_map#filter) draws it as a page.
+positional: _input
+options:
+  _input:
+    description:
+      - The result of M(vgpu.fleet.harvester_vgpu), M(vgpu.fleet.harvester_mig), M(vgpu.fleet.harvester_sriov_gpu),
+        M(vgpu.fleet.harvester_reprofile) or M(vgpu.fleet.rancher_gpu_pool) in check mode, or a list of them in the
+        order of the tasks. Results of loops and of skipped tasks may be among them.
+    type: raw
+    required: true
+  info:
+    description: The result of M(vgpu.fleet.harvester_gpu_info) before it.
+    type: dict
+    required: true
+  layout:
+    description: The layout that M(vgpu.fleet.harvester_reprofile) was given.
+    type: list
+    elements: dict
+    default: []
+  cluster:
+    description: The name of the cluster.
+    type: str
+    default: ""
+author:
+  - The vgpu.fleet contributors (@vgpu-fleet)
+"""
+
+EXAMPLES = r"""
+- name: Read the GPUs
+  vgpu.fleet.harvester_gpu_info:
+  register: fleet
+
+- name: Plan a layout without making it
+  vgpu.fleet.harvester_vgpu:
+    layout: [{profile: A2-4Q, count: 2, per: node}]
+    enable_sriov: true
+  check_mode: true
+  register: planned
+
+- name: Write the page for whoever has to approve it
+  ansible.builtin.copy:
+    content: "{{ planned | vgpu.fleet.fleet_plan(fleet, cluster='berlin') | vgpu.fleet.fleet_map }}"
+    dest: /srv/www/plan.html
+    mode: "0644"
+"""
+
+RETURN = r"""
+_value:
+  description: >-
+    C(before) and C(after) are records as P(vgpu.fleet.fleet_record#filter) makes them. C(steps), C(stops), C(waits)
+    and C(notes) are lists of sentences, C(summary) is one sentence, and C(lines) is the plan as a short text.
+  type: dict
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from ansible.errors import AnsibleFilterError
+from ansible_collections.vgpu.fleet.plugins.module_utils.errors import FleetError
+from ansible_collections.vgpu.fleet.plugins.plugin_utils.views import plan
+
+
+def fleet_plan(
+    results: Any, info: Mapping[str, Any], layout: Sequence[Mapping[str, Any]] = (), cluster: str = ""
+) -> dict[str, Any]:
+    try:
+        return plan.fleet_plan(results, info, layout=layout, cluster=cluster)
+    except FleetError as error:
+        raise AnsibleFilterError(str(error)) from error
+
+
+class FilterModule:
+    def filters(self) -> dict[str, Callable[..., Any]]:
+        return {"fleet_plan": fleet_plan}

@@ -1,0 +1,124 @@
+#!/usr/bin/python
+# Copyright: (c) 2026, The vgpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+# The action plugin of the same name does the work, on the controller.
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: fleet_export
+short_description: Write capacity and drift of a cluster to files for monitoring
+version_added: 0.1.0
+author:
+  - The vgpu.fleet contributors (@vgpu-fleet)
+description:
+  - Writes what other tasks read to a file with metrics in the text format of Prometheus, to a JSON file, to an HTML
+    page, or to
+    several of them.
+  - A file can hold several clusters. A task replaces what the file has of its own cluster and keeps the rest, so the
+    numbers of a cluster that cannot be reached stay, with the time when they were read.
+  - The files are on the controller, and are replaced in one step, so that nobody reads half of one. A file with
+    content that the
+    collection did not write is refused.
+  - Nothing counts as changed, since the files are output. In check mode they are not written.
+options:
+  cluster:
+    description: The name of the cluster in the files. Defaults to the name of the host in the inventory.
+    type: str
+  platform:
+    description: The platform of the cluster. Needed with O(findings); O(info) says it by itself.
+    type: str
+    choices: [harvester, vsphere]
+  info:
+    description: The result of M(vgpu.fleet.harvester_gpu_info) or M(vgpu.fleet.vsphere_gpu_info).
+    type: dict
+  availability:
+    description: The result of M(vgpu.fleet.vgpu_availability) for the same nodes. Needed on vSphere.
+    type: dict
+  findings:
+    description: The findings of the role P(vgpu.fleet.vgpu_drift#role), which are in C(vgpu_drift_findings).
+    type: list
+    elements: dict
+  metrics:
+    description:
+      - The file for the metrics. The textfile collector of the node exporter reads files whose names end in C(.prom).
+      - A relative path is relative to the folder in which C(ansible-playbook) was started.
+    type: path
+  json:
+    description: The file for the record of O(info) in JSON, likewise.
+    type: path
+  html:
+    description: >-
+      The file for a page that draws the GPUs of O(info) with their vGPUs and VMs, likewise. It loads nothing.
+    type: path
+extends_documentation_fragment:
+  - ansible.builtin.action_common_attributes
+  - ansible.builtin.action_common_attributes.conn
+  - ansible.builtin.action_common_attributes.flow
+attributes:
+  action:
+    support: full
+  async:
+    support: none
+  become:
+    support: none
+  bypass_host_loop:
+    support: none
+  check_mode:
+    support: full
+    details: The files are read and not written.
+  connection:
+    support: none
+  delegation:
+    support: none
+    details: The files are always written on the controller.
+  diff_mode:
+    support: none
+    details: The files are output.
+  platform:
+    platforms: posix
+seealso:
+  - module: vgpu.fleet.vgpu_availability
+  - name: Monitoring
+    description: The metrics, alert rules and a dashboard.
+    link: https://github.com/vgpu-fleet/vgpu.fleet/blob/main/docs/monitoring.md
+"""
+
+EXAMPLES = r"""
+- name: Read the GPUs
+  vgpu.fleet.harvester_gpu_info:
+  register: fleet
+
+- name: Write metrics for the node exporter, and the record for other programs
+  vgpu.fleet.fleet_export:
+    info: "{{ fleet }}"
+    cluster: berlin
+    metrics: /var/lib/node_exporter/textfile/vgpu_fleet.prom
+    json: /srv/www/vgpu_fleet.json
+"""
+
+RETURN = r"""
+files:
+  description: The files, as absolute paths.
+  returned: success
+  type: list
+  elements: str
+  sample: [/var/lib/node_exporter/textfile/vgpu_fleet.prom]
+error:
+  description: Why a file could not be written.
+  returned: failure
+  type: dict
+  contains:
+    code:
+      description: A word for C(rescue) blocks, such as V(cannot_write).
+      type: str
+      sample: cannot_write
+    message:
+      description: What is wrong.
+      type: str
+    hint:
+      description: What to do.
+      type: str
+"""

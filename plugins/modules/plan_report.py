@@ -1,0 +1,156 @@
+#!/usr/bin/python
+# Copyright: (c) 2026, The vgpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+# The action plugin of the same name does the work, on the controller.
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: plan_report
+short_description: Tell and draw what a dry run would change on a Harvester
+version_added: 0.1.0
+author:
+  - The vgpu.fleet contributors (@vgpu-fleet)
+description:
+  - Turns results of modules in check mode into the steps in order, the VMs that are stopped and what is waited for.
+  - With O(html) it also writes a page that draws each GPU that changes twice, as it is and as it will be.
+  - The page is on the controller. Clusters that are planned by the same run share it; the next run begins it anew. A
+    file with content that the collection did not write is refused.
+  - Nothing counts as changed, since the page is output. It is also written in check mode.
+options:
+  results:
+    description:
+      - The result of M(vgpu.fleet.harvester_vgpu), M(vgpu.fleet.harvester_mig), M(vgpu.fleet.harvester_sriov_gpu),
+        M(vgpu.fleet.harvester_reprofile) or M(vgpu.fleet.rancher_gpu_pool) in check mode, or a list of them in the
+        order of the
+        tasks. Results of loops and of skipped tasks may be among them.
+    type: raw
+    required: true
+  info:
+    description: The result of M(vgpu.fleet.harvester_gpu_info) before it.
+    type: dict
+    required: true
+  layout:
+    description: The layout that M(vgpu.fleet.harvester_reprofile) was given.
+    type: list
+    elements: dict
+    default: []
+  cluster:
+    description: The name of the cluster on the page. Defaults to the name of the host in the inventory.
+    type: str
+  html:
+    description:
+      - The file for the page.
+      - A relative path is relative to the folder in which C(ansible-playbook) was started.
+    type: path
+extends_documentation_fragment:
+  - ansible.builtin.action_common_attributes
+  - ansible.builtin.action_common_attributes.conn
+  - ansible.builtin.action_common_attributes.flow
+attributes:
+  action:
+    support: full
+  async:
+    support: none
+  become:
+    support: none
+  bypass_host_loop:
+    support: none
+  check_mode:
+    support: full
+    details: The page is written in check mode too.
+  connection:
+    support: none
+  delegation:
+    support: none
+    details: The file is always written on the controller.
+  diff_mode:
+    support: none
+    details: The file is output.
+  platform:
+    platforms: posix
+seealso:
+  - module: vgpu.fleet.fleet_export
+  - plugin: vgpu.fleet.fleet_plan
+    plugin_type: filter
+"""
+
+EXAMPLES = r"""
+- name: Read the GPUs
+  vgpu.fleet.harvester_gpu_info:
+  register: fleet
+
+- name: Plan a layout without making it
+  vgpu.fleet.harvester_vgpu:
+    layout: [{profile: A2-4Q, count: 2, per: node}]
+    enable_sriov: true
+  check_mode: true
+  register: planned
+
+- name: Write what would change
+  vgpu.fleet.plan_report:
+    results: "{{ planned }}"
+    info: "{{ fleet }}"
+    cluster: berlin
+    html: plan.html
+"""
+
+RETURN = r"""
+summary:
+  description: The plan in one sentence.
+  returned: success
+  type: str
+  sample: 3 steps on 2 GPUs, no VM is stopped
+lines:
+  description: The plan as a short text.
+  returned: success
+  type: list
+  elements: str
+  sample: ["1. Enable SR-IOV on GPU gpu-a-000008000"]
+steps:
+  description: The steps in order.
+  returned: success
+  type: list
+  elements: str
+  sample: ["Enable SR-IOV on GPU gpu-a-000008000"]
+stops:
+  description: The VMs that are stopped, and why.
+  returned: success
+  type: list
+  elements: str
+  sample: []
+waits:
+  description: What is waited for.
+  returned: success
+  type: list
+  elements: str
+  sample: ["GPU gpu-a-000008000 to have its virtual functions"]
+notes:
+  description: What else to know.
+  returned: success
+  type: list
+  elements: str
+  sample: []
+file:
+  description: The page as an absolute path, or nothing.
+  returned: success
+  type: str
+  sample: /home/user/plan.html
+error:
+  description: Why the plan could not be told or written.
+  returned: failure
+  type: dict
+  contains:
+    code:
+      description: A word for C(rescue) blocks, such as V(cannot_write).
+      type: str
+      sample: cannot_write
+    message:
+      description: What is wrong.
+      type: str
+    hint:
+      description: What to do.
+      type: str
+"""

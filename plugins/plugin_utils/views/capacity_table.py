@@ -1,0 +1,265 @@
+# Copyright: (c) 2026, The vgpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The capacity of a cluster as a table for people and as a few numbers for programs. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+Json = dict[str, Any]
+Result = Mapping[str, Any]
+
+AUTO, FULL, SUMMARY = "auto", "full", "summary"
+DETAILS = (AUTO, FULL, SUMMARY)
+# A table of more nodes or GPUs than this is summarized unless all rows are asked for.
+MANY_NODES = 8
+MANY_GPUS = 16
+
+HEADINGS = ("PROFILE", "NODE", "TOTAL", "IN USE", "CLAIMED", "FREE")
+BAR_WIDTH = 24
+# Plain ASCII: the table ends up in terminals, job logs and mails of every encoding.
+FILLS = {"in_use": "#", "claimed": "+", "free": "=", "drifted": "!", "unusable": "x"}
+EMPTY = "."
+LEGEND = {
+    "in_use": "in use",
+    "claimed": "claimed",
+    "free": "free vGPU",
+    "drifted": "drifted",
+    "unusable": "unusable",
+}
+
+_SERIES = re.compile(r"(?P<size>.*\d)(?P<series>[A-Z]+)$")
+
+
+def capacity_report(
+    available: Result,
+    platform: str = "harvester",
+    profiles: Iterable[str] = (),
+    record: Result | None = None,
+    details: str = AUTO,
+) -> Json:
+    """Return the table and the numbers for a result of vgpu_availability.
+
+    With `record`, the fleet record of the same cluster, each GPU has a line with a bar.
+    """
+    asked = {profile.lower() for profile in profiles}
+    shown = [one for one in available["profiles"] if _is_shown(one, platform, asked)]
+    lines = [
+        *_profile_table(shown, details),
+        *(_gpu_table(record, details) if record else ()),
+        *_room(available["profiles"], platform),
+        *_notes(available),
+    ]
+    return {
+        "lines": lines,
+        "summary": {
+            "platform": platform,
+            "fits": available["fits"],
+            "profiles": {one["spellings"]["short"]: _counts(one) for one in shown},
+        },
+    }
+
+
+def natural(name: str) -> list[tuple[int, int, str]]:
+    """Return a key that sorts gpu-2 before gpu-10."""
+    return [(0, int(part), "") if part.isdigit() else (1, 0, part) for part in re.split(r"(\d+)", name) if part]
+
+
+def table(headings: Sequence[str], rows: Iterable[Sequence[str]], numbers: Iterable[int] = ()) -> list[str]:
+    """Return the lines of a table whose columns are as wide as their widest cell. `numbers` are aligned right."""
+    cells = [tuple(headings), *(tuple(map(str, row)) for row in rows)]
+    widths = [max(len(row[column]) for row in cells) for column in range(len(headings))]
+    right = set(numbers)
+    return [
+        "  ".join(
+            cell.rjust(width) if column in right else cell.ljust(width)
+            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in cells
+    ]
+
+
+def _is_shown(one: Result, platform: str, asked: set[str]) -> bool:
+    """Tell whether a profile has a row: those asked for, otherwise those that exist.
+
+    On vSphere these are the ones in use: any other can be created while there is room.
+    """
+    if asked:
+        return bool(asked & {spelling.lower() for spelling in one["spellings"].values()})
+    return bool(one["configured"] or one["claimed"] or (platform == "harvester" and one["allocatable"]))
+
+
+# Profiles
+
+
+def _profile_table(shown: Sequence[Result], details: str) -> list[str]:
+    if not shown:
+        return ["There are no vGPUs."]
+    nodes = {node["node"] for one in shown for node in _nodes(one)}
+    summarized = details == SUMMARY or (details == AUTO and len(nodes) > MANY_NODES)
+    rows = [row for one in shown for row in (_summary_rows(one) if summarized else _rows(one))]
+    return table(HEADINGS, rows, numbers=range(2, len(HEADINGS)))
+
+
+def _nodes(one: Result) -> list[Result]:
+    counted = [node for node in one["nodes"] if node["allocatable"] or node["configured"] or node["claimed"]]
+    return sorted(counted, key=lambda node: natural(node["node"]))
+
+
+def _rows(one: Result) -> Iterator[Sequence[str]]:
+    nodes = _nodes(one)
+    for node in nodes:
+        yield _row(one, node["node"], node)
+    # VMs that are bound to no node are counted in the sum alone.
+    if len(nodes) != 1 or nodes[0]["claimed"] != one["claimed"]:
+        yield _row(one, "all", one)
+
+
+def _summary_rows(one: Result) -> Iterator[Sequence[str]]:
+    nodes = _nodes(one)
+    yield _row(one, nodes[0]["node"] if len(nodes) == 1 else f"{len(nodes)} nodes", one)
+
+
+def _row(one: Result, node: str, counts: Result) -> Sequence[str]:
+    numbers = (counts["allocatable"], counts["in_use"], counts["claimed"], counts["free"])
+    return (one["spellings"]["short"], node, *map(str, numbers))
+
+
+# GPUs
+
+
+def _gpu_table(record: Result, details: str) -> Iterator[str]:
+    nodes = sorted(record["nodes"], key=lambda node: natural(node["name"]))
+    gpus = [(node, gpu) for node in nodes for gpu in node["gpus"]]
+    if not gpus:
+        return
+    summarized = details == SUMMARY or (details == AUTO and len(gpus) > MANY_GPUS)
+    rows = list(_boards(gpus) if summarized else (_gpu(node, gpu) for node, gpu in gpus))
+    headings = ("BOARD", "GPUS") if summarized else ("NODE", "GPU", "BOARD")
+    yield ""
+    yield from table((*headings, "MEMORY", "USED GIB", "VGPUS"), rows, numbers=[len(headings) + 1])
+    used = {state for _node, gpu in gpus for state in FILLS if gpu[state]}
+    if used:
+        yield "  ".join([*(f"{FILLS[state]} {LEGEND[state]}" for state in FILLS if state in used), f"{EMPTY} empty"])
+    waiting = [text for request in record["requests"] if (text := _request(request))]
+    yield from waiting[:MANY_GPUS]
+    if len(waiting) > MANY_GPUS:
+        yield f"and {len(waiting) - MANY_GPUS} more requests"
+
+
+def _gpu(node: Result, gpu: Result) -> Sequence[str]:
+    sizes = _sizes([gpu])
+    return (
+        node["name"],
+        gpu["address"],
+        gpu["board"],
+        _bar(sizes, gpu["framebuffer_mib"]),
+        _used(sizes, gpu["framebuffer_mib"]),
+        _vgpus(gpu),
+    )
+
+
+def _boards(gpus: Iterable[tuple[Result, Result]]) -> Iterator[Sequence[str]]:
+    by_board: dict[str, list[Result]] = {}
+    for _node, gpu in gpus:
+        by_board.setdefault(gpu["board"], []).append(gpu)
+    for board, alike in sorted(by_board.items()):
+        sizes, memory = _sizes(alike), sum(gpu["framebuffer_mib"] or 0 for gpu in alike)
+        counts = Counter(vgpu["short"] for gpu in alike for vgpu in gpu["vgpus"])
+        said = ", ".join(f"{count} x {short}" for short, count in sorted(counts.items()))
+        yield board, str(len(alike)), _bar(sizes, memory), _used(sizes, memory), said or "none"
+
+
+def _sizes(gpus: Iterable[Result]) -> Counter[str]:
+    """Return the framebuffer by the state of the vGPUs that have it, in MiB."""
+    found: Counter[str] = Counter()
+    for gpu in gpus:
+        for vgpu in gpu["vgpus"]:
+            found[vgpu["state"]] += vgpu["framebuffer_mib"] or 0
+    return found
+
+
+def _bar(sizes: Mapping[str, int], memory: int | None) -> str:
+    """Return a bar to scale. The ends are rounded, not the parts, so they fill the bar exactly if the GPU is full."""
+    if not memory:
+        return "[" + "?" * BAR_WIDTH + "]"
+    drawn, end = "", 0
+    for state, fill in FILLS.items():
+        end += sizes.get(state, 0)
+        drawn += fill * (min(round(end * BAR_WIDTH / memory), BAR_WIDTH) - len(drawn))
+    return f"[{drawn.ljust(BAR_WIDTH, EMPTY)}]"
+
+
+def _used(sizes: Mapping[str, int], memory: int | None) -> str:
+    return f"{_gib(sum(sizes.values()))} of {_gib(memory) if memory else '?'}"
+
+
+def _gib(mib: int) -> str:
+    return f"{mib / 1024:.1f}".removesuffix(".0")
+
+
+def _vgpus(gpu: Result) -> str:
+    """Return how many vGPUs of which profile there are, and the VMs that have them."""
+    if gpu["unavailable_reason"]:
+        return str(gpu["unavailable_reason"])
+    if not gpu["vgpu_enabled"]:
+        return "not enabled"
+    by_profile: dict[str, list[Result]] = {}
+    for vgpu in gpu["vgpus"]:
+        by_profile.setdefault(vgpu["short"], []).append(vgpu)
+    said = [f"{len(alike)} x {short}{_holders(alike)}" for short, alike in sorted(by_profile.items())]
+    return ", ".join(said) or "none"
+
+
+def _holders(vgpus: Iterable[Result], limit: int = 3) -> str:
+    paths = sorted({holder["path"] for vgpu in vgpus for holder in vgpu["holders"]}, key=natural)
+    if not paths:
+        return ""
+    more = f", {len(paths) - limit} more" if len(paths) > limit else ""
+    return f" ({', '.join(paths[:limit])}{more})"
+
+
+def _request(request: Result) -> str:
+    """Return a line about a VM of which nobody knows which vGPUs it has or gets."""
+    where = f" on {request['node']}" if request["node"] else ""
+    verb = "uses" if request["state"] == "in_use" else "claims"
+    when = " and gets them at its next restart" if request["restart_pending"] else ""
+    return f"{request['holder']['path']} {verb} {request['count']} x {request['short']}{where}{when}."
+
+
+# What else there is to say
+
+
+def _room(profiles: Iterable[Result], platform: str) -> Iterator[str]:
+    """Profiles of one size and number share an entry: they differ in what they are licensed for."""
+    together: dict[tuple[int, str], list[str]] = {}
+    for one in profiles:
+        count = one["creatable"] if platform == "harvester" else one["free"]
+        found = _SERIES.fullmatch(one["spellings"]["short"])
+        size, series = (found["size"], found["series"]) if found else (one["spellings"]["short"], "")
+        if count:
+            together.setdefault((count, size), []).append(series)
+    if together:
+        said = ", ".join(f"{count} x {size}{'/'.join(series)}" for (count, size), series in together.items())
+        yield f"Room for any one of: {said}"
+
+
+def _notes(available: Result) -> Iterator[str]:
+    for node in sorted(available["nodes"], key=lambda node: natural(node["name"])):
+        if not node["usable"]:
+            yield f"{node['name']} does not count: {node['reason']}"
+    for one in available["demand"]:
+        missing = (
+            f"{one['missing']} of {one['machines'] + one['surge']} machines do not fit: {' '.join(one['reasons'])}"
+        )
+        yield f"{one['name']}: {'fits' if one['fits'] else missing}"
+
+
+def _counts(one: Result) -> dict[str, int]:
+    kept = {"total": "allocatable", "in_use": "in_use", "claimed": "claimed", "free": "free", "creatable": "creatable"}
+    return {name: one[key] for name, key in kept.items()}

@@ -1,0 +1,71 @@
+# Copyright: (c) 2026, The vgpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""HTML pages that several clusters share: each carries what it was drawn from, so that one more can be added. Pure."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import re
+import zlib
+from collections.abc import Mapping
+from datetime import datetime, timezone
+from typing import Any
+
+from ansible_collections.vgpu.fleet.plugins.module_utils.errors import FleetError
+from ansible_collections.vgpu.fleet.plugins.plugin_utils.views.document import document
+from ansible_collections.vgpu.fleet.plugins.plugin_utils.views.map import fleet_map, plan_map
+
+Json = dict[str, Any]
+
+# Base64 has no character that could end the element.
+_DATA = re.compile(r'<script type="application/octet-stream" id="fleet-data">([A-Za-z0-9+/=]*)</script>')
+
+
+class NotOurPage(FleetError):
+    code = "not_our_page"
+
+
+def map_page(record: Mapping[str, Any], at: float, existing: str = "") -> str:
+    """Return the map with a record that was read at a time. Other clusters of the existing page are kept."""
+    kept = _read(existing)
+    made = document(record, at, json.dumps(kept) if kept.get("clusters") else "")
+    data = json.loads(made)
+    return _with_data(fleet_map(data["clusters"], generated=_when(at)), data)
+
+
+def plan_page(plan: Mapping[str, Any], at: float, *, run: str, existing: str = "") -> str:
+    """Return the page of a plan. Plans that the same run made for other clusters are kept, those of other runs not."""
+    kept = _read(existing)
+    plans: list[Json] = kept["plans"] if kept.get("run") == run else []
+    name = plan["before"]["cluster"]
+    others = [one for one in plans if one["before"]["cluster"] != name]
+    plans = sorted([*others, dict(plan)], key=lambda one: str(one["before"]["cluster"]))
+    return _with_data(plan_map(plans, generated=_when(at)), {"run": run, "plans": plans})
+
+
+def _when(at: float) -> str:
+    return datetime.fromtimestamp(at, tz=timezone.utc).strftime("%Y-%m-%d %H:%M UTC")
+
+
+def _with_data(page: str, data: Mapping[str, Any]) -> str:
+    packed = base64.b64encode(zlib.compress(json.dumps(data).encode())).decode()
+    element = f'<script type="application/octet-stream" id="fleet-data">{packed}</script>\n</body>'
+    head, _end, tail = page.rpartition("</body>")
+    return f"{head}{element}{tail}"
+
+
+def _read(existing: str) -> Json:
+    if not existing.strip():
+        return {}
+    found = _DATA.search(existing)
+    try:
+        data = json.loads(zlib.decompress(base64.b64decode(found[1], validate=True))) if found else None
+    except (ValueError, zlib.error, binascii.Error):
+        data = None
+    if not isinstance(data, dict):
+        raise NotOurPage("The file has content that vgpu.fleet did not write.", hint="Choose another file.")
+    return data

@@ -1,0 +1,72 @@
+# Copyright: (c) 2026, The vgpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Files on the controller that several clusters are written to, and that somebody reads meanwhile."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from ansible_collections.vgpu.fleet.plugins.module_utils.errors import FleetError
+
+MODE = 0o644
+
+
+class CannotWrite(FleetError):
+    code = "cannot_write"
+
+
+def rewrite(path: str, change: Callable[[str], str], *, dry_run: bool = False) -> str:
+    """Replace a file's text by what `change` makes of it, and return the file's path.
+
+    A relative path is relative to the folder in which ansible-playbook was started. Readers see the old text or the
+    new one, never a part, and writers wait for each other.
+    """
+    target = Path(os.path.realpath(os.path.expanduser(path)))
+    try:
+        with _locked(target.parent):
+            text = change(target.read_text(encoding="utf-8") if target.exists() else "")
+            if not dry_run:
+                _replace(target, text)
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not a text file"
+        raise CannotWrite(
+            f"{target} cannot be written: {reason}.",
+            hint="Name a file in a folder that exists and that the user of ansible-playbook can write to.",
+        ) from error
+    except FleetError as error:
+        raise CannotWrite(f"{target} cannot be written: {error.message}", hint=error.hint) from error
+    return str(target)
+
+
+@contextlib.contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Hold a lock on a folder: a lock on the file would be one on the old file, and a lock file would stay behind."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _replace(target: Path, text: str) -> None:
+    mode = target.stat().st_mode & 0o777 if target.exists() else MODE
+    # The node exporter reads all files that end in .prom.
+    descriptor, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.", suffix=".tmp")
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            os.fchmod(file.fileno(), mode)
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, target)
+    except BaseException:
+        os.unlink(temporary)
+        raise
