@@ -17,6 +17,7 @@ STAGED := $(COLLECTIONS)/.staged
 TARBALL := build/dist/vgpu-fleet-$(shell sed -n 's/^version: *//p' galaxy.yml).tar.gz
 INSTALL_PATH := build/installed
 INSTALLED := $(INSTALL_PATH)/.installed
+BROWSER := build/browser/.checked
 
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 export ANSIBLE_HOME ?= $(CACHE)/ansible
@@ -27,29 +28,37 @@ export UV_SYSTEM_CERTS := true
 # For the folders of tests, of which pytest keeps the last three, and their labs.
 export PYTEST_DEBUG_TEMPROOT := $(CURDIR)/build/tmp
 # Where modules are put, here only where none is run on another machine.
-demo unit integration molecule bench: export ANSIBLE_REMOTE_TMP := $(CURDIR)/build/ansible-tmp
+demo test unit integration molecule bench: export ANSIBLE_REMOTE_TMP := $(CURDIR)/build/ansible-tmp
 # Where an environment forbids it, each start of Ansible would compile all of it again.
 unexport PYTHONDONTWRITEBYTECODE
 
 ##@ To begin with
 
 .PHONY: demo
-demo: $(INSTALLED) ## Bare hosts in a lab become GPU clusters, on Harvester and on vSphere
+demo: prebuild $(INSTALLED) ## Bare hosts in a lab become GPU clusters, on Harvester and on vSphere
 	@demo/run.sh
 
 .PHONY: test
-test: lint sanity unit integration molecule ## Every check there is
+test: $(INSTALLED) $(BROWSER) | $(PYTEST_DEBUG_TEMPROOT) ## Every check there is, several at a time
+	@exec $(ON_INSTALLED) $(SUITES_RUN) $(NARROWED) $(call beside,lint sanity unit) \
+		--molecule "$(K)" $(SUITES) -- $(PYTEST)
+
+.PHONY: check
+check: $(TARBALL) ## The quick ones: style, types and unit tests
+	@exec $(SUITES_RUN) $(call beside,lint unit)
 
 ##@ Checks; K=EXPRESSION narrows unit, integration and molecule to matching tests
 
-PURE_CORE := $(subst /,.,$(patsubst %.py,ansible_collections/vgpu/fleet/%,$(wildcard plugins/module_utils/*.py)))
+# Every Python file of the collection, as mypy names it.
+PLUGINS = $(subst /,.,$(patsubst %.py,ansible_collections/vgpu/fleet/%,$(shell git ls-files 'plugins/*.py')))
 
 .PHONY: lint
 lint: $(STAGED) ## Style and types: ruff, mypy, yamllint, ansible-lint, changelog, documentation
 	ruff check --quiet --output-format concise .
 	ruff format --check --quiet --output-format concise .
 	mypy --no-error-summary $(wildcard lab) tools
-	$(if $(PURE_CORE),mypy --no-error-summary --strict --python-version 3.10 $(PURE_CORE:%=-m %))
+	@echo "mypy --no-error-summary --strict --python-version 3.10 (all of plugins)"
+	@mypy --no-error-summary --strict --python-version 3.10 $(PLUGINS:%=-m %)
 	yamllint --strict .
 	antsibull-changelog lint
 	antsibull-changelog lint-changelog-yaml --strict changelogs/changelog.yaml
@@ -69,20 +78,22 @@ PYTEST := pytest --quiet $(if $(K),-k '$(K)') $(PYTEST_ARGS)
 unit: $(TARBALL) | $(PYTEST_DEBUG_TEMPROOT) ## Unit tests
 	ANSIBLE_COLLECTIONS_PATH="$(CURDIR)/$(COLLECTIONS)" $(PYTEST) tests/unit
 
-# Each in a process of its own, so that its labs end with it. AT_A_TIME=1 for one after the other, with live output.
-AT_A_TIME ?= 2
-# The longest first, so that none of them is alone at the end.
-LONG := $(patsubst %,tests/integration/%/,modules replay lab_rancher lab_harvester playbooks vsphere_modules)
-SUITES := $(LONG) $(filter-out $(LONG),$(sort $(dir $(wildcard tests/integration/*/test_*.py))))
+# Each in processes of its own, so that its labs end with it. AT_A_TIME=1 for one after the other, with live output.
+AT_A_TIME ?= $(shell expr $$(nproc) + 1)
+SUITES := $(sort $(dir $(wildcard tests/integration/*/test_*.py)))
+SUITES_RUN = python -m tools.suites --at-a-time $(AT_A_TIME)
+NARROWED = $(if $(K),--may-be-empty --whole)
+ON_INSTALLED = env ANSIBLE_COLLECTIONS_PATH="$(CURDIR)/$(INSTALL_PATH)"
+# Targets as jobs of a run that has staged the collection already.
+beside = $(foreach target,$1,--beside "env --unset=ANSIBLE_COLLECTIONS_PATH $(MAKE) --no-print-directory --old-file=$(STAGED) $(target)")
 
 .PHONY: integration
-integration: $(INSTALLED) | $(PYTEST_DEBUG_TEMPROOT) ## Tests of the installed collection and of the lab, on running labs
-	@exec env ANSIBLE_COLLECTIONS_PATH="$(CURDIR)/$(INSTALL_PATH)" python tools/suites.py --at-a-time $(AT_A_TIME) \
-		$(if $(K),--may-be-empty) $(SUITES) -- $(PYTEST)
+integration: $(INSTALLED) $(BROWSER) | $(PYTEST_DEBUG_TEMPROOT) ## Tests of the installed collection and of the lab, on running labs
+	@exec $(ON_INSTALLED) $(SUITES_RUN) $(NARROWED) $(SUITES) -- $(PYTEST)
 
 .PHONY: molecule
-molecule: $(INSTALLED) ## The roles' scenarios, one by one, on labs that are started once
-	@exec env ANSIBLE_COLLECTIONS_PATH="$(CURDIR)/$(INSTALL_PATH)" python -m tools.molecule "$(K)"
+molecule: $(INSTALLED) ## The roles' scenarios, on labs that several of them share
+	@exec $(ON_INSTALLED) $(SUITES_RUN) --molecule "$(K)"
 
 TRACES ?= tests/data/traces
 
@@ -131,6 +142,10 @@ lock: $(PACKAGES) ## Pin the development packages anew
 	uv pip compile --quiet --upgrade --universal --python-version 3.11 --no-emit-index-url --no-header --no-annotate \
 		--output-file requirements/dev.txt requirements/dev.in
 
+.PHONY: kubevirt-manifests
+kubevirt-manifests: $(PACKAGES) ## Write lab/kubevirt_manifests.json anew, after the pinned version of KubeVirt has changed
+	python -m tools.kubevirt_manifests
+
 .PHONY: changelog
 changelog: $(STAGED) ## Bring CHANGELOG.rst up to date with its fragments
 	antsibull-changelog release --refresh --reload-plugins --update-existing
@@ -149,9 +164,19 @@ help: ## This list
 
 # What the targets above stand on.
 
+# Compiling takes the longest, so it begins first; it ends with this make.
+.PHONY: prebuild
+prebuild: ## Begin to compile the lab's programs in the background
+	@python=$$(PYTHON=$(PYTHON) tools/python.sh) && "$$python" -m lab.prebuild --begin-for $$PPID
+
 $(PACKAGES): requirements/dev.txt tools/venv.sh
 	@echo "Installing Python packages into $(VENV) ..." >&2
 	@PYTHON=$(PYTHON) tools/venv.sh $(VENV) requirements/dev.txt >&2
+	@touch $@
+
+# Tests of HTML pages say so and skip where no browser can be had.
+$(BROWSER): tools/browser.sh
+	@mkdir -p $(@D) && tools/browser.sh $(@D)
 	@touch $@
 
 $(PYTEST_DEBUG_TEMPROOT):

@@ -4,8 +4,10 @@ set -eu
 source=build/docs/source
 
 rm -rf build/docs
-mkdir -p "$source/reference"
-cp docs/*.md docs/docsite/conf.py "$source"
+mkdir -p "$source/reference" "$source/platforms"
+cp docs/*.md docs/*.json docs/docsite/conf.py "$source"
+cp docs/platforms/*.md "$source/platforms"
+cp -r docs/images "$source"
 # antsibull-docs refuses a folder that others may write to.
 chmod go-w "$source/reference"
 antsibull-docs collection --use-current --squash-hierarchy --fail-on-error --dest-dir "$source/reference" vgpu.fleet

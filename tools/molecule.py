@@ -3,7 +3,8 @@
 A scenario's molecule.yml says in `ansible.env` what it begins with: LAB_SCENARIO names the lab's scenario, LAB_VERSIONS
 the Harvester versions to run on, LAB_WITH what the lab has besides. Without versions it is about vSphere; with
 LAB_PLATFORMS it is about both. There is a lab for vSphere, and one for each era of Harvester and what it has besides.
-Some of them work side by side, and at the end come the scenarios that need two.
+Scenarios that need two have a pair of their own. `make molecule` runs several of these groups side by side, each by a
+process of this program: see suites.py.
 
 LAB_AFTER names a scenario whose outcome is what this one begins with. Where both are run, the lab does not start over
 in between: the first is told by LAB_STAYS not to clean up, and the second by LAB_GOES_ON what need not be prepared.
@@ -22,7 +23,6 @@ import sys
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import zip_longest
@@ -40,8 +40,8 @@ CHECKOUT = Path(__file__).resolve().parent.parent
 SCENARIOS = CHECKOUT / "extensions/molecule"
 BUILD = CHECKOUT / "build/molecule"
 SPEED = 50.0
-# On two cores a scenario waits for its lab half of the time.
-LABS_AT_A_TIME = 3
+# Between the names of labs that are used together.
+BOTH = "+"
 COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 ACTION = re.compile(r" (\w+): Executing$")
 STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -50,7 +50,7 @@ CHANGED = re.compile(r"\bchanged=[1-9]")
 stopping = threading.Event()
 starting = threading.Lock()
 # Process groups of what runs.
-groups: set[int] = set()
+running: set[int] = set()
 
 
 HARVESTER, VSPHERE = "harvester", "vsphere"
@@ -76,6 +76,11 @@ class Run:
         era = "mdev" if self.version and self.version < "1.8" else "vfio"
         harvester = "-".join(filter(None, (HARVESTER, era, self.besides)))
         return tuple(harvester if platform == HARVESTER else platform for platform in self.platforms)
+
+    @property
+    def group(self) -> str:
+        """The name of the labs that it runs on."""
+        return BOTH.join(self.labs)
 
     def begins_where(self, other: Run) -> bool:
         """Whether it begins with the other's outcome."""
@@ -170,17 +175,20 @@ def in_a_group(command: Sequence[str], environment: Mapping[str, str], log: IO[s
             stdin=subprocess.DEVNULL,
             start_new_session=True,
         )
-        groups.add(process.pid)
+        running.add(process.pid)
     try:
         return process.wait()
+    except BaseException:
+        stop_groups()
+        raise
     finally:
-        groups.discard(process.pid)
+        running.discard(process.pid)
 
 
 def stop_groups() -> None:
     with starting:
         stopping.set()
-    for group in list(groups):
+    for group in list(running):
         # Ansible's workers have left the group for sessions of their own.
         for process in (*descendants(group), group):
             with suppress(ProcessLookupError):
@@ -211,12 +219,12 @@ def late_changes(output: str) -> bool:
     return False
 
 
-def start_lab(name: str, first: Run) -> RunDir:
+def start_lab(place: Path, name: str, first: Run) -> RunDir:
     """At the beginning of the first run."""
     platform, *rest = name.split("-")
-    up.stop(BUILD / name)
+    up.stop(place)
     return up.start(
-        BUILD / name,
+        place,
         scenario=first.begins_with,
         harvester_version=first.version or versions.DEFAULT,
         speed=SPEED,
@@ -225,17 +233,34 @@ def start_lab(name: str, first: Run) -> RunDir:
     )
 
 
-def run_on(name: str, wanted: Sequence[Run]) -> list[Run]:
-    """Those that failed of the runs on one lab, which is kept for those that need it beside another."""
-    if stopping.is_set():
-        return []
-    alone = [run for run in wanted if run.labs == (name,)]
-    first = (alone or [run for run in wanted if name in run.labs])[0]
-    lab = start_lab(name, first)
-    failed = run_all(alone, {name: lab}, begun=first)
-    if not any(name in run.labs for run in wanted if len(run.labs) > 1):
-        up.stop(lab)
-    return failed
+def groups(wanted: Sequence[Run]) -> list[str]:
+    """The names of the labs, or of two that belong together, that the runs need."""
+    return sorted({run.group for run in wanted})
+
+
+def places(group: str) -> dict[str, Path]:
+    """Where the labs of a group are, by name. No two groups share one, so that they need not wait for each other."""
+    names = group.split(BOTH)
+    return {name: BUILD / (name if len(names) == 1 else f"{group}/{name}") for name in names}
+
+
+def run_on(group: str, wanted: Sequence[Run]) -> list[Run]:
+    """Those that failed of the runs on one group of labs."""
+    mine = [run for run in wanted if run.group == group]
+    found = places(group)
+    try:
+        labs = {name: start_lab(place, name, mine[0]) for name, place in found.items()}
+        return run_all(mine, labs, begun=mine[0])
+    finally:
+        for place in found.values():
+            up.stop(place)
+
+
+def over(*_signal: object) -> None:
+    """End, and stop what runs on the way. Whoever ends this may say so twice, and that has to be done."""
+    for number in STOPPING:
+        signal.signal(number, signal.SIG_IGN)
+    sys.exit(1)
 
 
 def main() -> int:
@@ -243,32 +268,17 @@ def main() -> int:
     parser.add_argument(
         "pattern", nargs="?", default="", help="only runs whose title contains this, e.g. 'vm on Harvester'"
     )
-    wanted = runs(parser.parse_args().pattern)
+    parser.add_argument("--on", metavar="LABS", help="only those on these labs, e.g. harvester-vfio")
+    chosen = parser.parse_args()
+    wanted = [run for run in runs(chosen.pattern) if chosen.on in (None, run.group)]
     if not wanted:
         sys.exit("No scenario matches.")
     BUILD.mkdir(parents=True, exist_ok=True)
     for number in STOPPING:
-        signal.signal(number, lambda *_: sys.exit(1))
-    names = sorted({name for run in wanted for name in run.labs})
-    try:
-        with (
-            warm_interpreter.started("everything") as interpreter,
-            ThreadPoolExecutor(LABS_AT_A_TIME) as pool,
-        ):
-            os.environ["MODULE_PYTHON"] = str(interpreter)
-            try:
-                failed = [run for some in pool.map(lambda name: run_on(name, wanted), names) for run in some]
-                labs = {name: RunDir(BUILD / name) for name in names}
-                failed += run_all([run for run in wanted if len(run.labs) > 1], labs)
-            except BaseException:
-                # Whoever ends this may say so twice, and what follows has to be done.
-                for number in STOPPING:
-                    signal.signal(number, signal.SIG_IGN)
-                stop_groups()
-                raise
-    finally:
-        for name in names:
-            up.stop(BUILD / name)
+        signal.signal(number, over)
+    with warm_interpreter.started("everything") as warm:
+        os.environ.update(warm)
+        failed = [run for group in groups(wanted) for run in run_on(group, wanted)]
     for run in failed:
         print(f"\n==> {run.title} <==\n{run.log.read_text()[-6000:]}", file=sys.stderr)
     return bool(failed)

@@ -9,8 +9,14 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-from ansible_collections.vgpu.fleet.plugins.module_utils import catalog
-from ansible_collections.vgpu.fleet.plugins.module_utils.mig import Geometry, Size, described, geometry_of, read_wanted
+from ansible_collections.vgpu.fleet.plugins.module_utils.fleet import catalog
+from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.mig import (
+    InstanceSize,
+    MigGeometry,
+    format_instances,
+    geometry_of,
+    read_wanted,
+)
 
 PAGE = Path(__file__).parents[1] / "docs/profiles.md"
 BEGIN, END = "<!-- {}: made by tools/profile_tables.py -->", "<!-- end of {} -->"
@@ -75,15 +81,15 @@ def _cuts() -> Iterator[str]:
         plain = [size for size in geometry.sizes if not size.media]
         for cut in geometry.maximal(plain):
             compute, memory = f"{_compute(cut)} of {geometry.compute}", f"{_memory(geometry, cut)} of {geometry.memory}"
-            yield f"| {described(cut)} | {compute} | {memory} |"
+            yield f"| {format_instances(cut)} | {compute} | {memory} |"
         yield ""
 
 
-def _compute(cut: Counter[Size]) -> int:
+def _compute(cut: Counter[InstanceSize]) -> int:
     return sum(size.compute * count for size, count in cut.items())
 
 
-def _memory(geometry: Geometry, cut: Counter[Size]) -> int:
+def _memory(geometry: MigGeometry, cut: Counter[InstanceSize]) -> int:
     return sum(geometry.memory_of(size) * count for size, count in cut.items())
 
 

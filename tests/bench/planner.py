@@ -17,9 +17,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from fnmatch import fnmatchcase
 
-from ansible_collections.vgpu.fleet.plugins.module_utils.fleet import Fleet, Gpu, Holder, Node, Slot
-from ansible_collections.vgpu.fleet.plugins.module_utils.planner import Plan, plan
-from ansible_collections.vgpu.fleet.plugins.module_utils.planning.demand import Demand, Patterns, Policy
+from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.model import Fleet, Gpu, Holder, Node, Slot
+from ansible_collections.vgpu.fleet.plugins.module_utils.planning.plan import Plan, plan
+from ansible_collections.vgpu.fleet.plugins.module_utils.planning.request import Demand, Patterns, Policy
 from ansible_collections.vgpu.fleet.plugins.module_utils.planning.shortfall import DoesNotFit
 
 SLOTS = 32

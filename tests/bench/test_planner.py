@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from ansible_collections.vgpu.fleet.plugins.module_utils.planner import plan
+from ansible_collections.vgpu.fleet.plugins.module_utils.planning.plan import plan
 from ansible_collections.vgpu.fleet.plugins.module_utils.planning.shortfall import DoesNotFit
 
 from tests.bench import planner

@@ -1,4 +1,8 @@
-"""What to give Ansible as the interpreter of modules, so that they start warm: see warm_python.py."""
+"""An environment in which modules of other collections start warm: see warm_python.py.
+
+The interpreter is the one that users have, the one that runs Ansible, so tasks of this collection run in process as
+theirs do. Where it starts a packed module, its first act is to hand that over to the warm process.
+"""
 
 from __future__ import annotations
 
@@ -29,31 +33,30 @@ LIBRARIES = {
     "vsphere": ("ansible.module_utils.basic", "pyVmomi", "pyVim.connect"),
 }
 LIBRARIES["everything"] = tuple(dict.fromkeys(library for libraries in LIBRARIES.values() for library in libraries))
-# Utilities that they have no use for.
-FOREIGN: dict[str, set[str]] = {
-    "harvester": {"rancher", "vsphere"},
-    "rancher": {"vsphere"},
-    "vsphere": {"harvester", "rancher"},
-    "everything": set(),
-}
 START_SECONDS = 300
+Warm = dict[str, str]
+# Read by each interpreter as it starts.
+HAND_OVER = """\
+import os
+import sys
+
+if os.path.basename(sys.orig_argv[1] if len(sys.orig_argv) > 1 else "").startswith("AnsiballZ_"):
+    sys.path.insert(0, {folder!r})
+    import warm_python
+
+    os._exit(warm_python.request({address!r}, sys.orig_argv[1:]))
+"""
 
 
 @contextlib.contextmanager
-def started(platform: str) -> Iterator[Path]:
-    """An interpreter that has imported the installed collection's utilities for a platform."""
+def started(platform: str) -> Iterator[Warm]:
+    """What to add to the environment of Ansible, for what a platform's modules import."""
     collections = Path(os.environ.get("ANSIBLE_COLLECTIONS_PATH") or INSTALLED)
     # A socket's path has to be short.
     with tempfile.TemporaryDirectory(prefix="warm-") as name:
-        address, interpreter = Path(name) / "socket", Path(name) / "python"
-        interpreter.write_text(
-            f"#!{sys.executable} -IS\n"
-            f"import sys\nsys.path.insert(0, {str(SERVER.parent)!r})\nimport warm_python\n"
-            f"sys.exit(warm_python.request({str(address)!r}, sys.argv[1:]))\n"
-        )
-        interpreter.chmod(0o700)
+        address = Path(name) / "socket"
+        (Path(name) / "sitecustomize.py").write_text(HAND_OVER.format(folder=str(SERVER.parent), address=str(address)))
         command = [sys.executable, str(SERVER), "serve", str(address), *LIBRARIES[platform]]
-        command += _utilities(collections, platform)
         server = subprocess.Popen(command, env={**os.environ, "PYTHONPATH": str(collections)}, process_group=0)
         try:
             deadline = time.monotonic() + START_SECONDS
@@ -61,16 +64,9 @@ def started(platform: str) -> Iterator[Path]:
                 assert server.poll() is None, f"no warm interpreter: exit status {server.returncode}"
                 assert time.monotonic() < deadline, "no warm interpreter in time"
                 time.sleep(0.02)
-            yield interpreter
+            yield {"PYTHONPATH": name}
         finally:
             # With the modules that still run.
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(server.pid, signal.SIGKILL)
             server.wait()
-
-
-def _utilities(collections: Path, platform: str) -> Iterator[str]:
-    top = collections / "ansible_collections/vgpu/fleet/plugins/module_utils"
-    for file in sorted(top.rglob("*.py")):
-        if file.name != "__init__.py" and file.relative_to(top).parts[0] not in FOREIGN[platform]:
-            yield ".".join(file.relative_to(collections).with_suffix("").parts)

@@ -19,7 +19,7 @@ TARBALL = CHECKOUT / "build/dist" / "{namespace}-{name}-{version}.tar.gz".format
 PRODUCT = {
     *("CHANGELOG.rst", "LICENSE", "README.md", "requirements.txt"),
     *("FILES.json", "MANIFEST.json"),
-    *("awx", "changelogs", "docs", "extensions", "meta", "playbooks", "plugins", "roles", "tests"),
+    *("awx", "changelogs", "docs", "extensions", "meta", "monitoring", "playbooks", "plugins", "roles", "tests"),
 }
 ACTION_GROUPS = ("harvester", "rancher", "vsphere")
 

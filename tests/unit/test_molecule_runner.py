@@ -119,3 +119,11 @@ def runs_still(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
     except FileNotFoundError:
         return False
+
+
+def test_runs_on_two_labs_have_a_pair_of_their_own() -> None:
+    found = molecule.groups(runs(""))
+    assert {"vsphere", "harvester-vfio", "harvester-vfio-rancher", "harvester-vfio+vsphere"} <= set(found)
+    labs = [place for group in found for place in molecule.places(group).values()]
+    assert len(labs) == len(set(labs))
+    assert {run.group for run in runs("capv")} == {"harvester-vfio+vsphere"}

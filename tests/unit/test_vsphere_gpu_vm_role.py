@@ -20,8 +20,10 @@ def read(path: str):
 
 
 def passed(path: str) -> set[str]:
-    (options,) = (task[MODULE] for task in read(path) if MODULE in task)
-    return set(options)
+    """Return the options that all tasks of a file pass to the module."""
+    first, *others = (set(task[MODULE]) for task in read(path) if MODULE in task)
+    assert all(other == first for other in others)
+    return first
 
 
 def test_a14_every_option_of_the_module_is_an_option_of_the_role():

@@ -249,3 +249,32 @@ def test_playbooks_without_a_task_of_ours_import_nothing_of_ours(runs: Runs) -> 
         [sys.executable, "-c", code, str(path)], env=env, capture_output=True, text=True, check=False, timeout=120
     )
     assert "OURS []" in done.stdout, done.stdout + done.stderr
+
+
+def test_progress_is_on_the_screen_and_in_no_result(runs: Runs) -> None:
+    play = {"tasks": [probe(say="progress")]}
+    line = "  [localhost] half of it is done (0:30 min left)"
+    results, output = runs.run(play)
+    assert output.splitlines().count(line) == 1
+    assert "half of it" not in json.dumps(results)
+    for switch in ("vgpu_fleet_progress=false", "vgpu_fleet_in_process=false"):
+        _results, output = runs.run(play, "-e", switch)
+        assert "half of it" not in output
+    _results, output = runs.run({"tasks": [probe(say="progress", task_no_log=True)]})
+    assert "half of it" not in output
+
+
+def test_every_module_of_the_collection_can_be_packed(runs: Runs) -> None:
+    """It says the same as in process: that options are missing, or that nobody answers."""
+    modules = sorted((Path(INSTALLED) / "ansible_collections/vgpu/fleet/plugins/modules").glob("*.py"))
+    # The others are documentation of action plugins.
+    modules = [module for module in modules if "def main()" in module.read_text()]
+    tasks = [{f"vgpu.fleet.{module.stem}": {}, "ignore_errors": True} for module in modules]
+    nowhere = {"K8S_AUTH_HOST": "https://127.0.0.1:1", "K8S_AUTH_API_KEY": "none", "K8S_AUTH_KUBECONFIG": ""}
+    nowhere |= {"VMWARE_HOST": "127.0.0.1", "VMWARE_PORT": "1", "VMWARE_USER": "nobody", "VMWARE_PASSWORD": "none"}
+    inside, packed = runs.both({"tasks": tasks}, environment=nowhere)
+    assert len(inside) == len(packed) == len(modules)
+    for one, other in zip(inside, packed, strict=True):
+        assert comparable(one) == comparable(other)
+        assert "Traceback" not in json.dumps(other)
+        assert not other["msg"].startswith(("Task failed", "MODULE FAILURE"))

@@ -19,8 +19,13 @@ HOP = ("connection", "transfer-encoding", "host")
 
 
 @contextmanager
-def meddling(lab: Lab, deed: Callable[[], Any], *, before: str = "PATCH") -> Iterator[dict[str, str]]:
-    """Connection options for a module; before its first request of that method the deed is done."""
+def meddling(
+    lab: Lab, deed: Callable[[], Any] = lambda: None, *, before: str = "PATCH", ends_after: int | None = None
+) -> Iterator[dict[str, str]]:
+    """Connection options for a module; before its first request of that method the deed is done.
+
+    After `ends_after` writes nothing reaches the API server any more, as if the module had been killed.
+    """
     config = yaml.safe_load(lab.run.kubeconfig("admin").read_text())
     cluster, user = config["clusters"][0]["cluster"], config["users"][0]["user"]
     tls = ssl.create_default_context(cafile=cluster["certificate-authority"])
@@ -28,11 +33,20 @@ def meddling(lab: Lab, deed: Callable[[], Any], *, before: str = "PATCH") -> Ite
     server = urlsplit(cluster["server"]).netloc
     once = threading.Lock()
     done: list[bool] = []
+    written: list[str] = []
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
 
         def _pass_on(self) -> None:
+            if ends_after is not None:
+                with once:
+                    if len(written) >= ends_after and (self.command == "PATCH" or len(written) > ends_after):
+                        written.append(self.path)
+                        self.close_connection = True
+                        return
+                    if self.command == "PATCH":
+                        written.append(self.path)
             if self.command == before:
                 with once:
                     if not done:

@@ -66,10 +66,10 @@ class Playbooks:
         environment: Mapping[str, str],
         collections: Sequence[Path] = (),
         *,
-        python: Path | None = None,
+        warm: Mapping[str, str] | None = None,
     ) -> None:
         self._folder = folder
-        self._python = python
+        self._warm = warm or {}
         installed = os.environ.get("ANSIBLE_COLLECTIONS_PATH") or str(INSTALLED)
         self._collections = os.pathsep.join([installed, *map(str, collections)])
         self._environment = environment
@@ -98,18 +98,23 @@ class Playbooks:
 
     def play(self, play: Json, *, check: bool = False, kubeconfig: Path | None = None) -> list[Result]:
         """The results of all tasks that were run, also of roles."""
+        return self._played({"hosts": "localhost", "gather_facts": False, **play}, check=check, kubeconfig=kubeconfig)
+
+    def playbook(self, name: str, variables: Json, *, check: bool = False) -> list[Result]:
+        """The same of a playbook of this collection."""
+        return self._played({"import_playbook": f"vgpu.fleet.{name}", "vars": variables}, check=check)
+
+    def _played(self, entry: Json, *, check: bool, kubeconfig: Path | None = None) -> list[Result]:
         self._number += 1
         playbook = self._folder / f"play-{self._number}.yml"
         results = self._folder / f"results-{self._number}.jsonl"
-        playbook.write_text(yaml.safe_dump([{"hosts": "localhost", "gather_facts": False, **play}]))
+        playbook.write_text(yaml.safe_dump([entry]))
         results.touch()
         environment = {**self._settings(), "RESULTS_FILE": str(results)}
         if kubeconfig:
             environment["K8S_AUTH_KUBECONFIG"] = str(kubeconfig)
         output = self._folder / f"output-{self._number}.txt"
         arguments = [str(playbook), "--diff", *(["--check"] if check else [])]
-        if self._python:
-            arguments += ["--extra-vars", f"ansible_python_interpreter={self._python}"]
         _forks(self._settings()).run(arguments, environment, output)
         found = [Result(json.loads(line)) for line in results.read_text().splitlines()]
         for result in found:
@@ -124,6 +129,7 @@ class Playbooks:
         return {
             **os.environ,
             **self._environment,
+            **self._warm,
             "ANSIBLE_COLLECTIONS_PATH": self._collections,
             "ANSIBLE_CALLBACK_PLUGINS": str(CALLBACKS),
             "ANSIBLE_CALLBACKS_ENABLED": "results",

@@ -53,7 +53,7 @@ def test_a_card_is_cut_until_its_devices_offer_the_types_and_a_second_run_writes
     assert writes(mig_lab, predicted) == []
     assert predicted.changed
     assert done.changed
-    assert actions(done) == ["share", "partition"]
+    assert actions(done) == ["enable_sriov", "create_mig_instances"]
     assert (predicted["gpus"], predicted["steps"], predicted["diff"]) == (done["gpus"], done["steps"], done["diff"])
     # Only the A100 has such instances; two of 2g beside a 3g fit only if the large one is made first.
     assert instances(done) == {A100: {"3g.20gb": 1, "2g.10gb": 2}}
@@ -79,7 +79,7 @@ def test_a_card_is_cut_until_its_devices_offer_the_types_and_a_second_run_writes
     )
     assert instances(recut) == {A100: {"1g.5gb": 7}}
     assert recut["diff"]["before"][A100]["instances"] == done["gpus"][0]["instances"]
-    assert actions(gone) == ["unpartition"]
+    assert actions(gone) == ["remove_mig_instances"]
     assert instances(gone) == {A100: {}}
     assert gone["gpus"][0]["status"] == "disabled"
     assert not still.changed
@@ -185,7 +185,7 @@ def test_instances_that_outlive_sriov_are_recognised_and_written_down_if_asked(
         ("harvester_sriov_gpu", {"gpus": [A30]}),
         (MODULE, {"gpus": [A30], "state": "disabled"}),
     )
-    assert actions(predicted) == actions(gone) == ["unpartition", "unshare"]
+    assert actions(predicted) == actions(gone) == ["remove_mig_instances", "disable_sriov"]
     assert instances(empty) == {A30: {}}
     if mig_lab.version == "1.7":
         # There Harvester does not even count them.
@@ -194,7 +194,7 @@ def test_instances_that_outlive_sriov_are_recognised_and_written_down_if_asked(
     else:
         assert not found.changed
         assert "lost at the next reboot" in found["warnings"][0]
-    assert actions(written) == ["partition"]
+    assert actions(written) == ["create_mig_instances"]
     assert instances(written) == {A30: {"2g.12gb": 1}}
     assert not again.changed
     assert "warnings" not in again
@@ -220,12 +220,12 @@ def test_a_card_stays_time_sliced_where_harvester_lets_it(mig_lab: Lab, playbook
         (MODULE, back),
         (MODULE, {**back, "relayout": True}),
     )
-    assert actions(predicted) == ["mode", "share"]
-    assert actions(marked) == ["mode"]
+    assert actions(predicted) == ["set_mode", "enable_sriov"]
+    assert actions(marked) == ["set_mode"]
     assert not again.changed
-    assert actions(shared) == ["share"]
+    assert actions(shared) == ["enable_sriov"]
     assert shared["gpus"] == predicted["gpus"]
-    assert (shared["gpus"][0]["mode"], shared["gpus"][0]["sharing"]) == ("time_sliced", True)
+    assert (shared["gpus"][0]["mode"], shared["gpus"][0]["vgpu_enabled"]) == ("time_sliced", True)
     assert not unchanged.changed
     assert [vgpu["state"] for vgpu in vgpus["vgpus"]] == ["allocatable", "allocatable"]
     assert refused.code == "needs_relayout"
@@ -237,10 +237,10 @@ def test_a_card_stays_time_sliced_where_harvester_lets_it(mig_lab: Lab, playbook
         (MODULE, {**back, "relayout": True}),
         (MODULE, {**task, "relayout": True}),
     )
-    assert actions(cut) == ["unshare", "mode", "share", "partition"]
+    assert actions(cut) == ["disable_sriov", "set_mode", "enable_sriov", "create_mig_instances"]
     assert instances(cut) == {H100: {"7g.80gb": 1}}
     assert (predicted["gpus"], predicted["diff"]) == (cut["gpus"], cut["diff"])
-    assert actions(sliced) == ["unpartition", "unshare", "mode", "share"]
+    assert actions(sliced) == ["remove_mig_instances", "disable_sriov", "set_mode", "enable_sriov"]
     assert "NVIDIA H100-40C" in mig_lab.types(mig_lab.gpu(H100)["status"]["vGPUDevices"][0])
 
 
@@ -260,7 +260,15 @@ def test_vgpus_of_mig_profiles_bring_their_instances_with_them_if_they_may(mig_l
         A30: [{"profile": "1g.6gb", "count": 3}],
     }
     assert writes(mig_lab, refused) == writes(mig_lab, predicted) == []
-    assert actions(done) == ["share", "partition", "enable", "enable", "share", "partition", *["enable"] * 3]
+    assert actions(done) == [
+        "enable_sriov",
+        "create_mig_instances",
+        "enable",
+        "enable",
+        "enable_sriov",
+        "create_mig_instances",
+        *["enable"] * 3,
+    ]
     assert [(step["action"], step["after"]) for step in predicted.steps] == [
         (step["action"], step["after"]) for step in done.steps
     ]
@@ -279,9 +287,9 @@ def test_vgpus_of_mig_profiles_bring_their_instances_with_them_if_they_may(mig_l
         ("vgpu_availability", {}),
     )
     assert taken.code == short.code == "does_not_fit"
-    assert "changes only while it has no vGPUs" in taken.message
+    assert "MIG instances change only while a GPU has no vGPUs" in taken.message
     assert f"vgpu.fleet.harvester_mig with gpus: [{H100}] and instances: 1 x 4g.40gb" in short.message
-    assert actions(named) == ["share", "partition", "enable"]
+    assert actions(named) == ["enable_sriov", "create_mig_instances", "enable"]
     assert [vgpu["state"] for vgpu in named["vgpus"]] == ["allocatable"]
     assert {one["profile"]: (one["configured"], one["creatable"]) for one in counted["profiles"]} == {
         "GRID A100-3-20C": (2, 0),
@@ -324,7 +332,9 @@ def test_one_layout_provisions_a_fleet_of_time_sliced_and_mig_cards(mig_lab: Lab
     }
     assert not again.changed
     # What a full card offers is looked at by the next scan only.
-    assert [one | {"offered": []} for one in again["vgpus"]] == [one | {"offered": []} for one in done["vgpus"]]
+    assert [one | {"available_profiles": []} for one in again["vgpus"]] == [
+        one | {"available_profiles": []} for one in done["vgpus"]
+    ]
     assert writes(lab, again) == []
 
 

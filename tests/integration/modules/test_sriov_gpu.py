@@ -37,8 +37,8 @@ def test_enabling_ends_when_every_function_offers_types_and_a_second_run_writes_
     assert set(predicted) == set(done)
     assert patched(lab, done) == [GPU_A]
     (gpu,) = done["gpus"]
-    assert (gpu["name"], gpu["board"], gpu["sharing"], len(gpu["slots"])) == (GPU_A, "A2", True, 16)
-    assert all("NVIDIA A2-4Q" in slot["offered"] for slot in gpu["slots"])
+    assert (gpu["name"], gpu["board"], gpu["vgpu_enabled"], len(gpu["slots"])) == (GPU_A, "A2", True, 16)
+    assert all("NVIDIA A2-4Q" in slot["available_profiles"] for slot in gpu["slots"])
     assert all("NVIDIA A2-4Q" in lab.types(slot["name"]) for slot in gpu["slots"])
     assert not again.changed
     assert again["gpus"] == done["gpus"]
@@ -53,7 +53,7 @@ def test_disabling_removes_the_vgpu_devices(lab: Lab, playbooks: Playbooks) -> N
     assert predicted.steps == done.steps
     assert predicted["gpus"] == done["gpus"]
     assert done.changed
-    assert [(gpu["name"], gpu["sharing"], gpu["slots"]) for gpu in done["gpus"]] == [
+    assert [(gpu["name"], gpu["vgpu_enabled"], gpu["slots"]) for gpu in done["gpus"]] == [
         (GPU_A, False, []),
         (GPU_B, False, []),
     ]
@@ -80,7 +80,7 @@ def test_a_gpu_with_enabled_vgpus_is_not_disabled_unless_they_may_be_disabled_fi
     assert [(step["action"], step["slot"]) for step in done.steps] == [
         ("disable", A4),
         ("disable", A5),
-        ("unshare", None),
+        ("disable_sriov", None),
     ]
     assert patched(lab) == [A4, A5, GPU_A]
     # Nothing is left behind: no claims, and the node offers none.

@@ -1,4 +1,4 @@
-"""Moments at which a write is accepted and goes wrong in silence (facts 4.4): they are waited out, or mended."""
+"""Writes that are accepted and fail silently (harvester.md 6.3 to 6.7): modules wait until it is safe, or repair."""
 
 from __future__ import annotations
 

@@ -10,6 +10,7 @@ from tests.integration.modules.beginnings import (
     A5,
     A6,
     A7,
+    GPU_A,
     VMS,
     arranged,
     dry_runs,
@@ -36,7 +37,7 @@ def test_devices_get_their_profiles_and_lose_them(lab: Lab, playbooks: Playbooks
         (A5, None, "empty"),
         (A6, C4, "allocatable"),
     ]
-    assert patched(lab, done) == [A5, A6]
+    assert patched(lab, done) == [GPU_A, A5, A6, GPU_A]
     assert not again.changed
     assert writes(lab, again) == dry_runs(lab, again) == []
     assert again["vgpus"][0] == done["vgpus"][0]
@@ -53,7 +54,7 @@ def test_another_profile_is_only_given_by_way_of_disabling_and_only_with_reprofi
     assert refused.code == "needs_reprofile"
     assert writes(lab, refused) == []
     assert [(step["action"], step["slot"]) for step in done.steps] == [("disable", A4), ("enable", A4)]
-    assert patched(lab, done) == [A4, A4]
+    assert patched(lab, done) == [GPU_A, A4, A4, GPU_A]
     assert lab.status(A4)["configureVGPUTypeName"] == C4
     amounts = lab.amounts("gpu-a")
     assert (amounts["nvidia.com/NVIDIA_A2-4C"], amounts["nvidia.com/NVIDIA_A2-4Q"]) == (1, 1)

@@ -17,9 +17,12 @@ def test_a_driver_that_does_not_build_and_a_placeholder_are_named(lab: Lab, play
     lab.control.fault("httpendpoint")
     lab.until(lambda: driver_rolled_out(lab), real=True)
     break_driver(lab, "gpu-a")
-    late = playbooks.task(SRIOV, gpus=[GPU_A], wait_timeout=2)
+    late = playbooks.task(SRIOV, gpus=[GPU_A], wait_timeout=2, fail_fast=False)
     assert late.code == "timeout"
     assert late.changed
+    early = playbooks.task(SRIOV, gpus=[GPU_A], wait_timeout=600)
+    assert (early.code, early.changed) == ("driver_cannot_start", False)
+    assert "on node gpu-a cannot start: CrashLoopBackOff" in early.message
     assert f"GPU {GPU_A} on node gpu-a: it has no virtual functions" in late.message
     assert "HTTPENDPOINT" in late.message
     assert "CrashLoopBackOff" in late.message
@@ -66,7 +69,7 @@ def test_a_vm_with_a_broken_note_is_named_as_what_takes_all_controllers_down(lab
 
 @arranged(beginnings.two_4q)
 def test_a_plugin_that_lost_count_is_a_warning(lab_vfio: Lab, playbooks: Playbooks) -> None:
-    """From 1.8 on a vGPU that is enabled again may not be counted until the node's pod restarts (facts 3.5)."""
+    """From 1.8 on a vGPU that is enabled again may not be counted until the node's pod restarts (harvester.md 9.2)."""
     lab = lab_vfio
     # How long a count that looks stuck is waited for is a part of the whole.
     off, on = playbooks.tasks(

@@ -292,6 +292,38 @@ def test_a_vm_that_is_starting_loses_no_vgpu_and_one_that_runs_keeps_its_driver(
     assert writes(lab) == []
 
 
+def test_h4_m2_what_an_edited_vm_runs_with_and_what_a_stopped_one_asks_for_is_kept(
+    vms_vfio: Lab, plays: Playbooks
+) -> None:
+    """H4: without a note, only the running instance tells what the VM has. M2: `vgpu-0` is no device."""
+    lab = vms_vfio
+    make(lab, "trainer", "vgpu-0", "vgpu-1", run=True)
+    make(lab, "idle", "vgpu-0")
+    detached = plays.task(MODULE, name="trainer", state="absent")
+    assert detached["restart_required"]
+    lab.run_clock(0)
+    lab.write(f"{VMS}/trainer", {"metadata": {"annotations": {NOTE: None}}})
+    lab.mark()
+    # What is not refused is not waited for either, since the clock stands.
+    off = {"state": "disabled", "wait": False}
+    none = {"profile": FOUR_Q, "count": 0, "wait": False}
+    refused = plays.tasks(
+        ("harvester_vgpu", {"name": A4, **off}),
+        ("harvester_vgpu", {"gpus": [GPU_A], **none}),
+        ("harvester_sriov_gpu", {"gpus": [GPU_A], "disable_vgpus": True, **off}),
+        ("harvester_vgpu", {"name": B4, **off}),
+        ("harvester_vgpu", {"gpus": [GPU_B], **none}),
+        ("harvester_sriov_gpu", {"gpus": [GPU_B], "disable_vgpus": True, **off}),
+    )
+    assert [result.failed for result in refused] == [True] * 6
+    for result in refused[:3]:
+        assert "default/trainer" in result.message
+    for result in refused[3:]:
+        assert "default/idle" in result.message
+    assert writes(lab) == []
+    lab.run_clock(50)
+
+
 def test_passed_through_devices_stay(vms: Lab, plays: Playbooks) -> None:
     lab = vms
     names = {one["status"]["resourceName"] for one in lab.items(PCI_DEVICES) if one["metadata"]["name"] == GPU_A}

@@ -12,6 +12,7 @@ from tests.integration import warm_interpreter
 from tests.integration.labs import Lab
 from tests.integration.playbooks.reprofiling import in_use
 from tests.integration.playbooks.runs import Runs
+from tests.integration.warm_interpreter import Warm
 
 SPEED = 50.0
 
@@ -42,11 +43,11 @@ def used(running: Lab) -> Lab:
 
 
 @pytest.fixture(scope="session")
-def interpreter() -> Iterator[Path]:
+def warm() -> Iterator[Warm]:
     with warm_interpreter.started("everything") as found:
         yield found
 
 
 @pytest.fixture
-def runs(running: Lab, tmp_path: Path, interpreter: Path) -> Runs:
-    return Runs(tmp_path, running.env, interpreter)
+def runs(running: Lab, tmp_path: Path, warm: Warm) -> Runs:
+    return Runs(tmp_path, running.env, warm)

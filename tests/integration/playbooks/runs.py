@@ -90,10 +90,10 @@ def kill_all(process: subprocess.Popen[str]) -> None:
 
 
 class Runs:
-    def __init__(self, folder: Path, environment: Mapping[str, str], interpreter: Path) -> None:
-        """Modules are run by the interpreter."""
+    def __init__(self, folder: Path, environment: Mapping[str, str], warm: Mapping[str, str]) -> None:
+        """With `warm` in their environment modules of other collections start warm."""
         self._folder = folder
-        self._interpreter = str(interpreter)
+        self._warm = warm
         self._environment = {
             name: value for name, value in environment.items() if not name.startswith(NOT_INJECTED)
         } | {"ANSIBLE_COLLECTIONS_PATH": str(INSTALLED), "ANSIBLE_LOCALHOST_WARNING": "false"}
@@ -128,10 +128,12 @@ class Runs:
             project_dir=str(CHECKOUT),
             playbook=f"playbooks/{name}.yml",
             inventory=inventory or {"all": {"hosts": {"localhost": {"ansible_connection": "local"}}}},
-            extravars={"ansible_python_interpreter": self._interpreter, **(variables or {})},
-            envvars=self._environment | {"PATH": os.environ["PATH"]},
+            extravars={"ansible_python_interpreter": sys.executable, **(variables or {})},
+            envvars=self._environment | self._warm | {"PATH": os.environ["PATH"]},
             cmdline=f"{'--check ' if check else ''}{options}".strip() or None,
             quiet=True,
+            # Or it would take Ctrl-C for itself, in this run and for the rest of the suite, whose labs would stay.
+            cancel_callback=lambda: False,
         )
         run = Run(done.status, dict(done.stats or {}), list(done.events))
         assert run.crashes == [], run.crashes

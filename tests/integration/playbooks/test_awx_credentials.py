@@ -12,17 +12,18 @@ from tests.integration.labs import Lab
 from tests.integration.playbooks import credentials
 from tests.integration.playbooks.credentials import Injected
 from tests.integration.playbooks.runs import Run, Runs
+from tests.integration.warm_interpreter import Warm
 
 
-def job(tmp_path: Path, interpreter: Path, playbook: str, given: Injected, answers: dict[str, Any], **more: Any) -> Run:
+def job(tmp_path: Path, warm: Warm, playbook: str, given: Injected, answers: dict[str, Any], **more: Any) -> Run:
     """As a job of AWX: an execution environment has no kubeconfig of its own."""
     environment = {**given.environment, "HOME": str(tmp_path)}
-    done = Runs(tmp_path, environment, interpreter).playbook(playbook, {**given.variables, **answers}, **more)
+    done = Runs(tmp_path, environment, warm).playbook(playbook, {**given.variables, **answers}, **more)
     assert done.status == "successful", done.shown
     return done
 
 
-def test_a_kubeconfig_and_a_survey_make_vms_on_harvester(lab: Lab, tmp_path: Path, interpreter: Path) -> None:
+def test_a_kubeconfig_and_a_survey_make_vms_on_harvester(lab: Lab, tmp_path: Path, warm: Warm) -> None:
     """The context is the kubeconfig's own."""
     content = lab.run.kubeconfig("admin").read_text()
     given = credentials.injected("Harvester kubeconfig", {"kubeconfig": content}, tmp_path)
@@ -36,7 +37,7 @@ def test_a_kubeconfig_and_a_survey_make_vms_on_harvester(lab: Lab, tmp_path: Pat
         "harvester_gpu_vm_profile": "A2-4Q",
         "vgpu_survey_harvester_vm": "{cpus: 2, memory_gib: 3, disks: [{container: registry.example/ubuntu}]}",
     }
-    made = job(tmp_path, interpreter, "harvester_gpu_cluster", given, answers)
+    made = job(tmp_path, warm, "harvester_gpu_cluster", given, answers)
     assert made.artifacts["vgpu_capacity"]["localhost"]["profiles"]["A2-4Q"]["in_use"] == 1
     (vm,) = lab.items(VMS)
     spec = vm["spec"]["template"]["spec"]
@@ -44,7 +45,7 @@ def test_a_kubeconfig_and_a_survey_make_vms_on_harvester(lab: Lab, tmp_path: Pat
     assert [volume["containerDisk"]["image"] for volume in spec["volumes"]] == ["registry.example/ubuntu"]
 
 
-def test_a_vcenter_and_a_survey_make_vms_on_vsphere(lab: Lab, tmp_path: Path, interpreter: Path) -> None:
+def test_a_vcenter_and_a_survey_make_vms_on_vsphere(lab: Lab, tmp_path: Path, warm: Warm) -> None:
     given = credentials.vcenter(*(lab.env[name] for name in ("VMWARE_HOST", "VMWARE_USER", "VMWARE_PASSWORD")))
     answers = {
         "vgpu_fleet_hosts": "localhost",
@@ -56,17 +57,17 @@ def test_a_vcenter_and_a_survey_make_vms_on_vsphere(lab: Lab, tmp_path: Path, in
         # A real one has its usual port.
         "vcenter_port": lab.env["VMWARE_PORT"],
     }
-    made = job(tmp_path, interpreter, "vsphere_gpu_cluster", given, answers)
+    made = job(tmp_path, warm, "vsphere_gpu_cluster", given, answers)
     assert made.artifacts["vgpu_capacity"]["localhost"]["profiles"]["A40-8Q"]["in_use"] == 1
 
 
 def test_a_bearer_token_or_an_inventory_with_one_for_each_cluster_is_enough_to_read(
-    lab: Lab, tmp_path: Path, interpreter: Path
+    lab: Lab, tmp_path: Path, warm: Warm
 ) -> None:
     address, authority = lab.env["LAB_API_SERVER"], lab.env["LAB_CA_FILE"]
     token = yaml.safe_load(lab.run.kubeconfig("viewer").read_text())["users"][0]["user"]["token"]
     given = credentials.bearer_token(address, token, Path(authority).read_text(), tmp_path)
-    seen = job(tmp_path, interpreter, "capacity", given, {"vgpu_fleet_hosts": "localhost"}).artifacts["vgpu_capacity"]
+    seen = job(tmp_path, warm, "capacity", given, {"vgpu_fleet_hosts": "localhost"}).artifacts["vgpu_capacity"]
 
     reached = {"harvester_host": address, "harvester_api_key": token, "harvester_ca_cert": authority}
     # What a credential gives does not get in the way of what the inventory says.
@@ -74,7 +75,7 @@ def test_a_bearer_token_or_an_inventory_with_one_for_each_cluster_is_enough_to_r
     inventory = {"harvesters": {"hosts": {"edge-1": {}, "edge-2": {}}, "vars": reached}}
     (tmp_path / "several").mkdir()
     answers = {"vgpu_fleet_hosts": "harvesters"}
-    several = job(tmp_path / "several", interpreter, "capacity", other, answers, inventory=inventory)
+    several = job(tmp_path / "several", warm, "capacity", other, answers, inventory=inventory)
     assert several.artifacts["vgpu_capacity"] == dict.fromkeys(("edge-1", "edge-2"), seen["localhost"])
     assert token not in several.shown
 

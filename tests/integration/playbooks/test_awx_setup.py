@@ -9,6 +9,7 @@ import yaml
 
 from tests.integration.playbooks.awx_api import PROMPTS, TOKEN, Awx, served
 from tests.integration.playbooks.runs import Run, Runs
+from tests.integration.warm_interpreter import Warm
 from tests.unit.awx.data import TEMPLATES, TYPES, WORKFLOWS, survey
 
 Json = dict[str, Any]
@@ -25,14 +26,14 @@ RENAMED: list[Json] = yaml.safe_load(
 )
 
 
-def test_awx_is_set_up_once(tmp_path: Path, interpreter: Path) -> None:
+def test_awx_is_set_up_once(tmp_path: Path, warm: Warm) -> None:
     """F1: at no moment would AWX start any other step first than the one that is declared to be the first."""
     awx = Awx()
     for name in ("edge-1", "rancher", "guest"):
         awx.add("credentials", {"name": name})
     with served(awx) as address:
         environment = {"CONTROLLER_HOST": address, "CONTROLLER_OAUTH_TOKEN": TOKEN, "no_proxy": "127.0.0.1"}
-        runs = Runs(tmp_path, environment, interpreter)
+        runs = Runs(tmp_path, environment, warm)
         rehearsal = runs.playbook("awx_setup", VARIABLES, check=True)
         assert rehearsal.status == "successful", rehearsal.shown
         assert awx.writes == []

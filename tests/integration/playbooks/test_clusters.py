@@ -36,7 +36,7 @@ def test_bare_harvester_hosts_become_a_gpu_cluster_and_go_back(bare: Lab, runs: 
     made = runs.playbook("harvester_gpu_cluster", cluster)
     assert made.status == "successful", made.shown
     profiles = made.artifacts["vgpu_capacity"]["localhost"]["profiles"]
-    assert profiles["A2-4Q"] == {"there": 4, "in_use": 3, "claimed": 0, "free": 1, "creatable": 3}
+    assert profiles["A2-4Q"] == {"total": 4, "in_use": 3, "claimed": 0, "free": 1, "creatable": 3}
     assert {node: bare.amounts(node)["nvidia.com/NVIDIA_A2-4Q"] for node in ("gpu-a", "gpu-b")} == {
         "gpu-a": 2,
         "gpu-b": 2,
@@ -115,6 +115,13 @@ def test_bare_esxi_hosts_become_machines_for_a_bootstrap_role_and_go_back(
     unnamed = {name: value for name, value in confirmed.items() if name != "vsphere_gpu_host_cluster"}
     foreseen = runs.playbook("teardown", confirmed, inventory=platform, check=True)
     assert (foreseen.status, foreseen.tasks[-1] in HOST_STEPS) == ("successful", True), foreseen.tasks
+    # A VM that is not declared uses a host: nothing is deleted before that is refused.
+    some = {**confirmed, "vsphere_gpu_vm_vms": [first]}
+    refused = runs.playbook("teardown", some, inventory=platform)
+    assert (refused.status, refused.changed) == ("failed", 0), refused.shown
+    assert second["name"] in refused.failure
+    left = runs.playbook("capacity", {"vgpu_capacity_platform": "vsphere"}).artifacts["vgpu_capacity"]["localhost"]
+    assert {name: count["in_use"] for name, count in left["profiles"].items()} == {"A40-24C": 1, "A40-8Q": 2}
     gone = runs.playbook("teardown", unnamed, inventory=platform)
     assert (gone.status, set(gone.tasks) & HOST_STEPS) == ("successful", set()), gone.shown
     again = runs.playbook("teardown", confirmed, inventory=platform)

@@ -7,70 +7,105 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+import yaml
 
-from lab import running, up
+from lab import binaries, running, up
 from lab.rundir import RunDir
 from tests.integration.playbooks.runs import CHECKOUT
 
-# What it says when it has got so far.
-MOMENTS = ["A lab: two Harvester nodes", "The profiles are set and allocatable"]
+# What it says when it has got so far; each has its lab.
+MOMENTS = {
+    "vSphere: a lab with two ESXi hosts": "vsphere",
+    "Harvester: a lab with two nodes": "harvester",
+    "The profiles are set and allocatable": "harvester",
+}
+WHILE_A_LAB_STARTS = "a lab with"
 PATIENCE_SECONDS = 300
 
 
 @pytest.fixture
-def demo(tmp_path: Path) -> Iterator[Callable[..., tuple[subprocess.Popen[str], RunDir]]]:
-    run = RunDir(tmp_path / "lab")
+def demo(tmp_path: Path) -> Iterator[Demo]:
+    runs = {platform: RunDir(tmp_path / "lab" / platform) for platform in ("vsphere", "harvester")}
 
-    def start(**settings: str) -> tuple[subprocess.Popen[str], RunDir]:
-        environment = {**os.environ, "DEMO_RUN_DIR": str(run.path), "PYTHONUNBUFFERED": "1", **settings}
+    def start(**settings: str) -> subprocess.Popen[str]:
+        environment = {**os.environ, "DEMO_RUN_DIR": str(tmp_path / "lab"), "PYTHONUNBUFFERED": "1", **settings}
         # Whoever runs the tests in the background may ignore Ctrl-C, and that would be inherited.
         command = ["env", "--default-signal=INT", "demo/run.sh"]
-        process = subprocess.Popen(
+        return subprocess.Popen(
             command, cwd=CHECKOUT, env=environment, stdout=subprocess.PIPE, text=True, start_new_session=True
         )
-        return process, run
 
-    yield start
-    up.stop(run)
+    yield Demo(start, runs)
+    for run in runs.values():
+        up.stop(run)
+
+
+@dataclass
+class Demo:
+    start: Callable[..., subprocess.Popen[str]]
+    runs: dict[str, RunDir]
+
+    def running(self) -> list[str]:
+        """What still runs of its labs."""
+        return [one.name for run in self.runs.values() for one in running.all_processes(run) if one.running]
 
 
 @pytest.mark.parametrize("moment", MOMENTS)
-def test_ctrl_c_at_any_moment_leaves_nothing_running(
-    demo: Callable[..., tuple[subprocess.Popen[str], RunDir]], moment: str
-) -> None:
-    process, run = demo()
+def test_ctrl_c_at_any_moment_leaves_nothing_running(demo: Demo, moment: str) -> None:
+    process = demo.start()
     assert process.stdout
     for line in process.stdout:
         if moment in line:
             break
-    if moment == MOMENTS[0]:
+    if WHILE_A_LAB_STARTS in moment:
         deadline = time.monotonic() + PATIENCE_SECONDS
-        while not running.all_processes(run) and time.monotonic() < deadline:
+        while not running.all_processes(demo.runs[MOMENTS[moment]]) and time.monotonic() < deadline:
             time.sleep(0.05)
     # As a terminal does it: everything in the foreground gets it.
     os.killpg(process.pid, signal.SIGINT)
     process.stdout.read()
     assert process.wait(PATIENCE_SECONDS) == 130
-    assert not [one for one in running.all_processes(run) if one.running]
+    assert not demo.running()
     assert not members(process.pid)
 
 
-def test_a_playbook_that_fails_ends_it_and_leaves_nothing_running(
-    demo: Callable[..., tuple[subprocess.Popen[str], RunDir]], tmp_path: Path
-) -> None:
+def test_a_playbook_that_fails_ends_it_and_leaves_nothing_running(demo: Demo, tmp_path: Path) -> None:
     wrong = tmp_path / "cluster.yml"
-    wrong.write_text("harvester_gpu_node_count: 2\n")
-    process, run = demo(DEMO_CLUSTER=str(wrong))
+    said = yaml.safe_load((CHECKOUT / "demo/cluster.yml").read_text())
+    wrong.write_text(yaml.safe_dump(said | {"harvester_gpu_node_layout": [], "harvester_gpu_node_count": 2}))
+    process = demo.start(DEMO_CLUSTER=str(wrong))
     assert process.stdout
     shown = process.stdout.read()
     assert process.wait(PATIENCE_SECONDS) != 0
     assert "harvester_gpu_node_profile and harvester_gpu_node_count are given together" in shown
-    assert "vSphere: shared direct" not in shown
-    assert not [one for one in running.all_processes(run) if one.running]
+    assert "Harvester once more" not in shown
+    assert not demo.running()
     assert not members(process.pid)
+
+
+def test_vsphere_is_shown_before_anything_of_kubernetes_is_needed(demo: Demo, tmp_path: Path) -> None:
+    """With a cache that holds the vCenter's program alone and without a compiler that could make others."""
+    (program,) = binaries.ensure(["vgpu-vcsim"]).values()
+    cache = tmp_path / "cache" / "vgpu-fleet"
+    (cache / "bin").mkdir(parents=True)
+    (cache / "bin" / program.parent.name).symlink_to(program.parent)
+    go = tmp_path / "bin" / "go"
+    go.parent.mkdir()
+    go.write_text('#!/bin/sh\n[ "$1" = env ] && echo go9.9 && exit\necho "the compiler is not there"; exit 1\n')
+    go.chmod(0o755)
+    process = demo.start(XDG_CACHE_HOME=str(tmp_path / "cache"), PATH=f"{go.parent}:{os.environ['PATH']}")
+    assert process.stdout
+    shown = process.stdout.read()
+    assert process.wait(PATIENCE_SECONDS) != 0
+    vsphere, _, harvester = shown.partition("Harvester: a lab with two nodes")
+    assert "worker-1" in vsphere
+    assert "A40-24C" in vsphere.partition("what there is now")[2]
+    assert "PLAY" not in harvester
+    assert not demo.running()
 
 
 def members(group: int) -> list[str]:

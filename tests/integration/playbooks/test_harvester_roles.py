@@ -37,6 +37,17 @@ def test_what_cannot_work_is_refused_before_anything_is_changed(lab: Lab, runs: 
     assert writes(lab) == []
 
 
+def test_an_image_that_does_not_exist_is_one_sentence_and_nothing_is_created(lab: Lab, runs: Runs) -> None:
+    disk = {"image": "default/none", "size_gib": 10}
+    vms = {"harvester_gpu_vm_vms": [{"name": "trainer", "user_data": "#cloud-config", "disks": [disk]}]}
+    lab.mark()
+    assert refused(runs, vms) == (
+        "Image default/none of VM trainer does not exist or is not ready. Give it as namespace/name, where the name is"
+        " the object's and not what the UI displays. No VM was created."
+    )
+    assert writes(lab) == []
+
+
 def test_a_node_that_is_not_ready_is_told(lab: Lab, runs: Runs) -> None:
     lab.control.fault("node-not-ready", node="gpu-b")
     lab.until(lambda: not ready(lab, "gpu-b"))

@@ -11,6 +11,7 @@ import pytest
 from lab import up
 from tests.integration.labs import Lab
 from tests.integration.playbooks.runs import Runs
+from tests.integration.warm_interpreter import Warm
 
 # Small ones: VMs are stored and not run.
 SMALL: dict[str, Any] = {"speed": 50.0, "without": ["kubevirt", "vsphere"]}
@@ -33,21 +34,19 @@ def reached(edges: dict[str, Lab]) -> dict[str, dict[str, Any]]:
     return {name: {"harvester_kubeconfig": str(lab.run.kubeconfig("admin"))} for name, lab in edges.items()}
 
 
-def test_each_cluster_gets_its_own_layout_and_its_own_report(
-    edges: dict[str, Lab], tmp_path: Path, interpreter: Path
-) -> None:
+def test_each_cluster_gets_its_own_layout_and_its_own_report(edges: dict[str, Lab], tmp_path: Path, warm: Warm) -> None:
     hosts = reached(edges)
     hosts["edge-2"]["harvester_gpu_node_layout"] = [{"profile": "A2-8Q", "count": 2}]
     hosts["edge-4"]["harvester_gpu_node_nodes"] = ["gpu-a"]
     common = {"harvester_gpu_node_layout": [{"profile": "A2-4Q", "count": 2, "per": "node"}]}
     inventory = {"harvesters": {"hosts": hosts, "vars": common}}
-    runs = Runs(tmp_path, {}, interpreter)
+    runs = Runs(tmp_path, {}, warm)
     chosen = {"vgpu_fleet_hosts": "harvesters"}
 
     made = runs.playbook("harvester_gpu_cluster", chosen, inventory=inventory, options="--forks 10")
     assert made.status == "successful", made.shown
     counts = made.artifacts["vgpu_capacity"]
-    assert {name: {key: one["there"] for key, one in counts[name]["profiles"].items()} for name in edges} == {
+    assert {name: {key: one["total"] for key, one in counts[name]["profiles"].items()} for name in edges} == {
         "edge-1": {"A2-4Q": 4},
         "edge-2": {"A2-8Q": 2},
         "edge-3": {"A2-4Q": 4},
@@ -79,11 +78,11 @@ def test_each_cluster_gets_its_own_layout_and_its_own_report(
 
 
 def test_a_cluster_that_fails_does_not_keep_the_others_from_working(
-    edges: dict[str, Lab], tmp_path: Path, interpreter: Path
+    edges: dict[str, Lab], tmp_path: Path, warm: Warm
 ) -> None:
     hosts = reached(edges)
     hosts["edge-1"]["harvester_kubeconfig"] = str(edges["edge-1"].run.kubeconfig("expired"))
-    runs = Runs(tmp_path, {}, interpreter)
+    runs = Runs(tmp_path, {}, warm)
     looked = runs.playbook("capacity", {"vgpu_fleet_hosts": "all"}, inventory={"all": {"hosts": hosts}})
     assert looked.status == "failed"
     assert sorted(looked.artifacts["vgpu_capacity"]) == ["edge-2", "edge-3", "edge-4"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.integration.api import CLAIMS, VMS
+from tests.integration.api import CLAIMS, VGPUS, VMS
 from tests.integration.labs import Lab
 from tests.integration.modules.beginnings import writes
 from tests.integration.playbooks.reprofiling import GPU, NAMES, OTHER_GPU, has, layout, machine, runs_with, state, vm
@@ -51,7 +51,12 @@ def test_vms_and_vgpus_of_another_team_stay(running: Lab, runs: Runs) -> None:
     assert (none.status, none.changed, writes(lab)) == ("successful", 0, []), none.shown
 
     # U3: one of two unused ones, and nothing of gpu-b.
-    one = {"harvester_gpu_node_layout": [{"profile": "A2-4Q", "count": 1, "nodes": ["gpu-a"]}]}
+    one: Json = {"harvester_gpu_node_layout": [{"profile": "A2-4Q", "count": 1, "nodes": ["gpu-a"]}]}
+    # They were not enabled by the role, so it is not known whose they are.
+    kept = runs.playbook("teardown", {**one, **CONFIRMED})
+    assert (kept.status, kept.changed, writes(lab)) == ("successful", 0, []), kept.shown
+    assert "stays: it carries no mark" in kept.shown
+    one["harvester_gpu_node_adopt"] = True
     foreseen = runs.playbook("teardown", one, check=True)
     assert (foreseen.status, foreseen.tasks, writes(lab)) == ("successful", ["Disable the vGPUs"], []), foreseen.shown
     done = runs.playbook("teardown", {**one, **CONFIRMED})
@@ -70,6 +75,47 @@ def test_vms_and_vgpus_of_another_team_stay(running: Lab, runs: Runs) -> None:
     assert "VM default/team-1 belongs to owner vgpu.fleet, not to team-c." in told
     gone = runs.playbook("teardown", {**COUNTED, **CONFIRMED})
     assert (gone.status, lab.items(VMS)) == ("successful", []), gone.shown
+
+
+def owners(lab: Lab) -> dict[str, str | None]:
+    """For whom each enabled vGPU is, by its mark."""
+    found = {one["metadata"]["name"]: one for one in lab.items(VGPUS)}
+    return {name: (found[name]["metadata"].get("annotations") or {}).get(OWNER) for name in layout(lab)}
+
+
+def test_each_of_two_teams_takes_back_its_own_vgpus(lab: Lab, runs: Runs) -> None:
+    def of(owner: str, count: int, **more: Any) -> Json:
+        wanted = [{"profile": "A2-4Q", "count": count, "nodes": ["gpu-a"]}]
+        return {"harvester_gpu_node_owner": owner, "harvester_gpu_node_layout": wanted, **more}
+
+    for owner, count in (("blue", 1), ("red", 3)):
+        lab.mark()
+        made = runs.playbook("harvester_gpu_cluster", of(owner, count), options="--tags node")
+        assert made.status == "successful", made.shown
+    # The mark takes no request of its own.
+    assert [written.startswith(f"patch {VGPUS}/") for written in writes(lab)] == [True, True], writes(lab)
+    assert sorted(map(str, owners(lab).values())) == ["blue", "red", "red"]
+
+    lab.mark()
+    fewer = runs.playbook("harvester_gpu_cluster", of("red", 0), options="--tags node")
+    assert "held by owner blue" in refused(lab, fewer)
+    gone = runs.playbook("teardown", of("blue", 3, **CONFIRMED))
+    assert gone.status == "successful", gone.shown
+    assert "stays: it was enabled for owner red." in gone.shown
+    assert list(owners(lab).values()) == ["red", "red"]
+    lab.mark()
+    again = runs.playbook("teardown", of("blue", 3, **CONFIRMED))
+    assert (again.status, again.changed, writes(lab)) == ("successful", 0, []), again.shown
+
+    # A mark that was lost: nobody knows whose it is.
+    lost = next(iter(owners(lab)))
+    lab.write(f"{VGPUS}/{lost}", {"metadata": {"annotations": {OWNER: None}}})
+    some = runs.playbook("teardown", of("red", 3, **CONFIRMED))
+    assert (some.status, owners(lab)) == ("successful", {lost: None}), some.shown
+    assert f"vGPU {lost} stays: it carries no mark" in some.shown
+    last = runs.playbook("teardown", of("red", 3, harvester_gpu_node_adopt=True, **CONFIRMED))
+    assert (last.status, layout(lab)) == ("successful", {}), last.shown
+    assert not lab.gpu(GPU)["spec"]["enabled"]
 
 
 def test_a_gpu_that_the_layout_does_not_need_is_left_alone(lab: Lab, runs: Runs) -> None:

@@ -7,6 +7,7 @@ import json
 import os
 import socket
 import ssl
+import sys
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -20,6 +21,7 @@ from lab import pki
 from lab.rundir import RunDir
 from tests.integration.modules.examples import examples
 from tests.integration.playbooks.runs import INSTALLED
+from tests.integration.warm_interpreter import Warm
 
 Json = dict[str, Any]
 
@@ -175,7 +177,7 @@ def inventory(ports: dict[str, int], authority: Path) -> Json:
     return {"all": {"hosts": hosts, "vars": shared}}
 
 
-def run(folder: Path, play: str, hosts: Json, interpreter: Path, **environment: str) -> tuple[list[Json], str]:
+def run(folder: Path, play: str, hosts: Json, warm: Warm, **environment: str) -> tuple[list[Json], str]:
     """The events of a job, and everything that was written while it ran, with -vvv."""
     (folder / "temporary").mkdir()
     playbook = folder / "play.yml"
@@ -184,17 +186,20 @@ def run(folder: Path, play: str, hosts: Json, interpreter: Path, **environment: 
         private_data_dir=str(folder),
         playbook=str(playbook),
         inventory=hosts,
-        extravars={"ansible_python_interpreter": str(interpreter)},
+        extravars={"ansible_python_interpreter": sys.executable},
         envvars={
             "ANSIBLE_COLLECTIONS_PATH": str(INSTALLED),
             "ANSIBLE_FORKS": "8",
             "HOME": str(folder),
             "PATH": os.environ["PATH"],
+            **warm,
             "TMPDIR": str(folder / "temporary"),
             **environment,
         },
         verbosity=3,
         quiet=True,
+        # As in runs.py.
+        cancel_callback=lambda: False,
     )
     return list(done.events), done.stdout.read()
 
@@ -210,17 +215,17 @@ def _nobody_was_seen() -> None:
 
 
 def test_the_example_reads_with_its_token_and_leaves_nothing_behind(
-    tmp_path: Path, ports: dict[str, int], run_dir: RunDir, interpreter: Path
+    tmp_path: Path, ports: dict[str, int], run_dir: RunDir, warm: Warm
 ) -> None:
     tasks = json.dumps(examples("kubernetes_session"))
     address = f"https://127.0.0.1:{ports['unreliable']}/works"
-    tasks = tasks.replace("https://rancher.example/k8s/clusters/c-m-abcdef", address)
+    # The authority is not an option of the example, and one in the environment may be that of another cluster.
+    authority = f'"{address}", "ca_cert": "{pki.pair(run_dir, "ca").cert}"'
+    tasks = tasks.replace('"https://rancher.example/k8s/clusters/c-m-abcdef"', authority)
     play = json.dumps([{"hosts": "all", "gather_facts": False, "tasks": json.loads(tasks)}])
     facts = {"ansible_connection": "local", "rancher_token": "PLANTED-example"}
-    # The authority is not an option of the example.
     other = {"K8S_AUTH_HOST": "https://127.0.0.1:1", "K8S_AUTH_API_KEY": "PLANTED-foreign"}
-    other |= {"K8S_AUTH_SSL_CA_CERT": str(pki.pair(run_dir, "ca").cert)}
-    events, shown = run(tmp_path, play, {"all": {"hosts": {"one": facts}}}, interpreter, **other)
+    events, shown = run(tmp_path, play, {"all": {"hosts": {"one": facts}}}, warm, **other)
     done = {
         event["event_data"]["task"]: event["event_data"]["res"] for event in events if event["event"] == "runner_on_ok"
     }
@@ -232,14 +237,12 @@ def test_the_example_reads_with_its_token_and_leaves_nothing_behind(
 
 
 def test_no_role_shows_a_token_when_its_connection_fails(
-    tmp_path: Path, ports: dict[str, int], run_dir: RunDir, interpreter: Path
+    tmp_path: Path, ports: dict[str, int], run_dir: RunDir, warm: Warm
 ) -> None:
     """S1, M13. Credentials of another cluster in the environment do not get in the way."""
     hosts = inventory(ports, pki.pair(run_dir, "ca").cert)
     foreign = "PLANTED-foreign"
-    events, shown = run(
-        tmp_path, PLAY, hosts, interpreter, K8S_AUTH_HOST="https://127.0.0.1:1", K8S_AUTH_API_KEY=foreign
-    )
+    events, shown = run(tmp_path, PLAY, hosts, warm, K8S_AUTH_HOST="https://127.0.0.1:1", K8S_AUTH_API_KEY=foreign)
     reported = {
         event["event_data"]["host"]: str(event["event_data"]["res"]["msg"])
         for event in events

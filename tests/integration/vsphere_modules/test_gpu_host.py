@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from pyVmomi import vim
 
 from tests.integration.modules.examples import examples
 
@@ -35,7 +36,7 @@ def test_a_cluster_is_made_ready_for_vgpus_in_one_task(start, shared, version, p
     assert [host["name"] for host in result["hosts"]] == ["esx1", "esx2"]
     assert types(result, "esx1") == ["shared_direct", "shared_direct"]
     assert not any(host["pending"] for host in result["hosts"])
-    assert all(gpu["sharing"] and not gpu["blocked"] for gpu in result["gpus"])
+    assert all(gpu["vgpu_enabled"] and not gpu["unavailable_reason"] for gpu in result["gpus"])
     assert [gpu.graphicsType for gpu in vcenter.host("esx2").config.graphicsInfo] == ["sharedDirect", "sharedDirect"]
 
 
@@ -62,7 +63,7 @@ def test_check_mode_predicts_the_run_and_writes_nothing(start, shared, playbooks
     done = run.task("vsphere_gpu_host", **wanted)
     for key in ("changed", "hosts", "restarted", "diff"):
         assert predicted[key] == done[key], key
-    assert [gpu["sharing"] for gpu in predicted["gpus"]] == [gpu["sharing"] for gpu in done["gpus"]]
+    assert [gpu["vgpu_enabled"] for gpu in predicted["gpus"]] == [gpu["vgpu_enabled"] for gpu in done["gpus"]]
     assert predicted["gpus"] == done["gpus"]
 
 
@@ -81,7 +82,7 @@ def test_one_gpu_can_differ_and_the_others_stay(vcenter, playbooks):
     )
     assert result.changed, result.message
     assert types(result, "esx1") == ["shared_direct", "shared"]
-    blocked = {gpu["address"]: gpu["blocked"] for gpu in result["gpus"]}
+    blocked = {gpu["address"]: gpu["unavailable_reason"] for gpu in result["gpus"]}
     assert blocked == {FIRST: "", SECOND: "it is not shared direct"}
     result = run.task("vsphere_gpu_host", esxi_hosts=["esx1"], devices=[{"pci_id": FIRST, "vgpu_mode": "mixed_size"}])
     assert types(result, "esx1", "vgpu_mode") == ["mixed_size", None]
@@ -97,7 +98,7 @@ def test_without_a_restart_of_xorg_it_says_what_is_pending(start, shared, playbo
     assert types(result, "esx1") == ["shared", "shared"]
     assert types(result, "esx1", "configured_graphics_type") == ["shared_direct", "shared_direct"]
     assert "or a restart of Xorg" in result["warnings"][0]
-    assert all("only after a restart" in gpu["blocked"] for gpu in result["gpus"])
+    assert all("only after a restart" in gpu["unavailable_reason"] for gpu in result["gpus"])
     later = run.task("vsphere_gpu_host", esxi_hosts=["esx1"], graphics_type="shared_direct")
     assert later.changed
     assert later["restarted"] == ["esx1"]
@@ -262,3 +263,29 @@ def test_a2_h2_hosts_that_nobody_named_are_never_configured(vcenter, playbooks):
         assert refused.failed
         assert "vsphere_gpu_host_cluster or vsphere_gpu_host_hosts" in refused.message
     assert vcenter.writes == 0
+
+
+def test_a2_teardown_gives_back_only_hosts_that_are_named(start, section, playbooks):
+    section["clusters"].append({"name": "other", "hosts": [{"name": "esx9", "gpus": [{"board": "A40"}]}]})
+    vcenter = start(section)
+    run = playbooks(vcenter)
+    vms = {"vsphere_gpu_vm_vms": [{"name": "gone-already", "cluster": "gpu"}]}
+    unnamed = {"vgpu_teardown_platform": "vsphere", "vgpu_teardown_confirm": True, **vms}
+    named = {**unnamed, "vsphere_gpu_host_cluster": "gpu"}
+
+    def shared():
+        hosts = {host.name: host for host in vcenter.all(vim.HostSystem)}
+        return [name for name, host in sorted(hosts.items()) if (host.config.graphicsInfo or []) and not direct(host)]
+
+    def direct(host):
+        return any(gpu.graphicsType == "sharedDirect" for gpu in host.config.graphicsInfo)
+
+    vcenter.mark()
+    for variables, check in ((unnamed, True), (unnamed, False), (named, True)):
+        results = run.playbook("teardown", variables, check=check)
+        assert not results[-1].failed, results[-1]["output"]
+        assert any(result.changed for result in results) is (variables is named)
+        assert vcenter.writes == 0
+    results = run.playbook("teardown", named)
+    assert not results[-1].failed, results[-1]["output"]
+    assert shared() == ["esx1", "esx2"]

@@ -24,10 +24,15 @@ def test_hosts_gpus_and_boards_are_told_alike_by_all_versions(start, section, ve
     assert [node["name"] for node in result["nodes"]] == ["esx1", "esx2", "esx3"]
     assert list(gpus(result)) == ["esx1-00003b000", "esx1-00003d000", "esx2-00003b000", "esx2-00003d000"]
     gpu = gpus(result)["esx1-00003b000"]
-    assert (gpu["board"], gpu["framebuffer_mib"], gpu["mode"], gpu["sharing"]) == ("A40", 49152, "time_sliced", True)
+    assert (gpu["board"], gpu["framebuffer_mib"], gpu["mode"], gpu["vgpu_enabled"]) == (
+        "A40",
+        49152,
+        "time_sliced",
+        True,
+    )
     assert gpu["exact"]
     (slot,) = gpu["slots"]
-    assert {"nvidia_a40-1b", "nvidia_a40-4q", "nvidia_a40-48c"} <= set(slot["offered"])
+    assert {"nvidia_a40-1b", "nvidia_a40-4q", "nvidia_a40-48c"} <= set(slot["available_profiles"])
     assert result["nodes"][0]["labels"]["cluster"] == "gpu"
     assert result["nodes"][0]["labels"]["datacenter"] == "dc1"
     assert result["vsphere"]["version"].startswith(version)
@@ -114,7 +119,7 @@ def test_why_a_gpu_serves_nothing_is_said(start, section, playbooks):
     hosts[2] |= {"gpus": [{"board": "A40"}], "maintenance": True}
     hosts.append({"name": "esx4", "gpus": [{"board": "A40"}], "connected": False})
     result = playbooks(start(section)).task("vsphere_gpu_info")
-    blocked = {name: gpu["blocked"] for name, gpu in gpus(result).items()}
+    blocked = {name: gpu["unavailable_reason"] for name, gpu in gpus(result).items()}
     assert blocked["esx1-00003b000"] == "it is not shared direct"
     assert "DirectPath" in blocked["esx1-00003d000"]
     assert "driver" in blocked["esx2-00003b000"]
@@ -136,7 +141,7 @@ def test_modes_are_told_and_mixed_sizes_are_never_exact(start, section, playbook
     gpu = gpus(result)["esx1-00003b000"]
     assert gpu["mode"] == mode
     assert gpu["exact"] is (mode == "mig")
-    offered = gpu["slots"][0]["offered"]
+    offered = gpu["slots"][0]["available_profiles"]
     assert all((name.count("-") == 2) is (mode == "mig") for name in offered)
     if mode == "mig":
         assert gpu["max_instances"]["grid_a100-1-5c"] == 7
@@ -154,7 +159,11 @@ def test_before_8_0_3_mig_is_told_by_its_profiles(start, section, playbooks, old
 def test_before_8_0_2_a_gpu_in_use_offers_its_own_type_only(start, section, playbooks, old):
     section["vms"].append(running("trainer", "nvidia_a40-8q"))
     result = playbooks(start(section, old)).task("vsphere_gpu_info")
-    free = [slot["offered"] for slot in gpus(result)["esx1-00003b000"]["slots"] if slot["offered"] is not None]
+    free = [
+        slot["available_profiles"]
+        for slot in gpus(result)["esx1-00003b000"]["slots"]
+        if slot["available_profiles"] is not None
+    ]
     assert free == [["nvidia_a40-8q"]]
 
 
@@ -177,6 +186,17 @@ def test_filters_on_clusters_hosts_gpus_and_profiles(start, section, playbooks):
 
 
 MMIO_KEY = "pciPassthru.64bitMMIOSizeGB"
+
+
+def test_h2_an_empty_list_shows_nothing(vcenter, playbooks):
+    every, *none, available = playbooks(vcenter).tasks(
+        ("vsphere_gpu_info", {}),
+        *(("vsphere_gpu_info", {option: []}) for option in ("esxi_hosts", "gpus", "profiles")),
+        ("vgpu_availability", {"platform": "vsphere", "esxi_hosts": []}),
+    )
+    assert every["nodes"]
+    assert [result["nodes"] for result in none] == [[], [], []]
+    assert available["profiles"] == []
 
 
 def test_an_unknown_profile_is_answered_with_the_nearest_ones(vcenter, playbooks):

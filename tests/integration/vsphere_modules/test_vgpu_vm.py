@@ -120,7 +120,7 @@ def test_without_the_option_vgpus_are_left_alone(vcenter, playbooks):
     assert profiles(vcenter) == [FOUR]
 
 
-# What others get wrong (facts section 7)
+# What others get wrong (vsphere.md 12.2)
 def test_absent_vgpus_of_a_vm_without_any_are_no_crash(vcenter, playbooks):
     vcenter.mark()
     result = playbooks(vcenter).task(MODULE, **want())
@@ -236,7 +236,7 @@ def test_a_template_is_not_changed(vcenter, playbooks):
     assert result.code == "vm_is_template"
 
 
-# Refusals: every fault of facts section 5, with what its message has to name
+# Refusals: every fault of vsphere.md 8.2, with what its message has to name
 FAULTS = {
     "InsufficientGraphicsResourcesFault": ("no_room", FOUR),
     "InvalidPowerState": ("invalid_power_state", "app-1"),

@@ -38,6 +38,7 @@ import sys
 import time
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.vgpu.fleet.plugins.module_utils import progress
 
 LEFT_BEHIND: list[str] = []
 
@@ -65,6 +66,14 @@ def main() -> None:
         print("a library talks")
         sys.stderr.write("and complains\n")
         os.write(1, b"so does its C code\n")
+    if params["say"] == "progress":
+        reporter = progress.Reporter()
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline and progress.is_shown():
+            reporter.update("half of it is done", 30)
+            if time.monotonic() > deadline - 60 + progress.FIRST_SECONDS + 0.5:
+                break
+            time.sleep(0.1)
     if params["end"] == "hang":
         while not os.path.exists(params["wait_for"] or ""):
             time.sleep(0.02)
