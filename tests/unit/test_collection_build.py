@@ -18,6 +18,7 @@ TARBALL = CHECKOUT / "build/dist" / "{namespace}-{name}-{version}.tar.gz".format
 
 PRODUCT = {
     *("CHANGELOG.rst", "LICENSE", "README.md", "requirements.txt"),
+    *("CODE_OF_CONDUCT.md", "CONTRIBUTING.md", "SECURITY.md"),
     *("FILES.json", "MANIFEST.json"),
     *("awx", "changelogs", "docs", "extensions", "meta", "monitoring", "playbooks", "plugins", "roles", "tests"),
 }
