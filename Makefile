@@ -40,7 +40,7 @@ demo: prebuild $(INSTALLED) ## Bare hosts in a lab become GPU clusters, on Harve
 
 .PHONY: test
 test: $(INSTALLED) $(BROWSER) | $(PYTEST_DEBUG_TEMPROOT) ## Every check there is, several at a time
-	@exec $(ON_INSTALLED) $(SUITES_RUN) $(NARROWED) $(call beside,lint sanity unit) \
+	@exec $(ON_INSTALLED) $(SUITES_RUN) $(NARROWED) $(call beside,lint sanity unit docs) \
 		--molecule "$(K)" $(SUITES) -- $(PYTEST)
 
 .PHONY: check
