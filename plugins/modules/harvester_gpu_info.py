@@ -224,10 +224,10 @@ findings:
         - V(type_differs) has, or is handed out as, another profile than was asked for; O(ignore:reprofile=true) of
           M(vgpu.fleet.harvester_vgpu) repairs it.
         - V(not_configured) and V(not_removed) were enabled or disabled, and nothing happened so far.
-        - V(not_counted) is configured, and its node does not offer it.
-        - V(not_asked_for) has a profile that nobody asked for, and loses it at a reboot.
+        - V(not_allocatable) is configured, and its node does not offer it.
+        - V(unrequested) has a profile that nobody asked for, and loses it at a reboot.
         - V(claim_left_behind) is disabled, and its node offers it all the same.
-        - V(lost_label) stops the scan of its node, and V(broken_note), on a VM, the controllers of all nodes.
+        - V(missing_label) stops the scan of its node, and V(invalid_annotation), on a VM, the controllers of all nodes.
         - V(restart_required) is a VM that runs with other vGPUs than its spec asks for, until it is restarted.
         - V(no_functions) is a GPU whose SR-IOV was asked for and is not there.
         - V(mig_out_of_sync) is a GPU whose MIG instances could not all be made, V(mig_differs) one that has others than
@@ -251,8 +251,8 @@ harvester:
       description: The release line.
       type: str
       sample: "1.8"
-    era:
-      description: V(mdev) up to 1.7, V(vendor_vfio) from 1.8 on.
+    vfio_framework:
+      description: How the host driver provides vGPUs. V(mdev) up to 1.7, V(vendor_vfio) from 1.8 on.
       type: str
       sample: vendor_vfio
 """
@@ -291,9 +291,9 @@ def main() -> None:
             changed=False,
             **fleet.as_dict(),
             vgpus=vgpus,
-            profiles=profile_records(vgpus, cluster.era),
+            profiles=profile_records(vgpus, cluster.version),
             findings=[finding.as_dict() for finding in findings(cluster.snapshot, fleet)],
-            harvester={"version": str(cluster.era), "era": cluster.era.name},
+            harvester={"version": str(cluster.version), "vfio_framework": cluster.version.vfio_framework},
         )
 
 

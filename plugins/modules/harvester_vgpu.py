@@ -357,7 +357,7 @@ plan:
       type: list
       elements: str
       sample: []
-    proven:
+    optimal:
       description:
         - Whether it is certain that no plan touches fewer GPUs.
         - V(false) if RV(plan.stuck) lists any vGPU.
@@ -478,7 +478,7 @@ def main() -> None:
         )
         cluster, plan = planned.cluster, planned.plan
         concern = request.concerns(plan.fleet)
-        goals = vgpu_layout.goals(plan, concern, cluster.era)
+        goals = vgpu_layout.goals(plan, concern, cluster.version)
         applied = task.apply(planned, goals, plan.outcome(), wait=params["wait"])
         for warning in (*planned.warnings, *vgpu_layout.stuck_warnings(plan), *applied.warnings):
             module.warn(warning)
@@ -486,7 +486,7 @@ def main() -> None:
         module.exit_json(
             changed=plan.changed or task.changed,
             vgpus=vgpus,
-            profiles=profile_records(vgpus, cluster.era),
+            profiles=profile_records(vgpus, cluster.version),
             plan={**plan.as_dict(), "steps": [step.as_dict() for step in applied.steps]},
             finished=task.finished,
             undone=task.undone,

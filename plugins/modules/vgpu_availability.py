@@ -522,8 +522,8 @@ def ask_harvester(module: AnsibleModule, params: dict[str, Any]) -> tuple[FitChe
     for drift in available.drifts():
         module.warn(drift)
     return question, {
-        "profiles": available.profile_records(lambda profile: spellings(profile, cluster.era)),
-        "devices": available.device_records(lambda profile: spellings(profile, cluster.era)),
+        "profiles": available.profile_records(lambda profile: spellings(profile, cluster.version)),
+        "devices": available.device_records(lambda profile: spellings(profile, cluster.version)),
         "nodes": available.node_records(),
     }
 

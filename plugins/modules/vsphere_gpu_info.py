@@ -13,7 +13,7 @@ description:
   - Reads hosts, their GPUs and profiles, and the VMs on GPU hosts with a handful of requests, however many there are.
   - On vSphere a vGPU exists while its VM runs. VMs with vGPUs that are off are returned as claims.
   - vSphere does not tell everything. Where a number is an estimate, RV(nodes[].gpus[].exact) is V(false) and
-    RV(nodes[].gpus[].doubts) says why.
+    RV(nodes[].gpus[].notes) says why.
 options:
   gpus:
     description:
@@ -170,7 +170,7 @@ nodes:
           description: Whether what is told of it is certain.
           type: bool
           sample: true
-        doubts:
+        notes:
           description: Why not, one sentence for each reason.
           type: list
           elements: str

@@ -93,7 +93,7 @@ def _devices(findings: Iterable[Mapping[str, Any]], fleet: Fleet, planned: set[s
     places = {slot.name: (gpu, slot) for gpu, slot in fleet.slots()}
     for finding in findings:
         kind, device, text = finding["kind"], finding["device"], finding["text"]
-        if kind in ("stale_note", "two_displays"):
+        if kind in ("stale_annotation", "two_displays"):
             yield _finding(kind, device, text, "vm")
         elif kind == "type_differs" and device in planned:
             # What was declared counts for more than what somebody has written into the device.

@@ -138,8 +138,9 @@ def _describe(planned: Callable[[], Plan]) -> str:
     try:
         found = planned()
     except DoesNotFit as error:
-        return f"does not fit, {len(error.shortfalls)} reasons, {len(error.changes)} changes, proven {error.proven}"
-    return f"{len(found.steps)} steps on {len(found.touched)} GPUs, proven {found.proven}"
+        counts = f"{len(error.shortfalls)} reasons, {len(error.suggestions)} suggestions"
+        return f"does not fit, {counts}, exhaustive {error.exhaustive}"
+    return f"{len(found.steps)} steps on {len(found.touched)} GPUs, optimal {found.optimal}"
 
 
 if __name__ == "__main__":

@@ -35,7 +35,7 @@ LEGEND = re.compile(r"{{(\w+)}}")
 
 def written() -> dict[str, set[str]]:
     """The metrics of a generated file with the labels of each."""
-    info = harvester_info(fleet(gpu("n1:a", "4Q")), [finding("not_counted", "n1")])
+    info = harvester_info(fleet(gpu("n1:a", "4Q")), [finding("not_allocatable", "n1")])
     record = fleet_record(info, cluster="lab")
     samples = capacity_samples(record, 1.0) | drift_samples([], 1.0, cluster="lab", platform="harvester")
     text = exposition(samples, cluster="lab", platform="harvester")

@@ -22,33 +22,35 @@ from ansible_collections.vgpu.fleet.plugins.module_utils.kube.client import ApiC
 
 @dataclass(frozen=True)
 class Cluster:
+    """A Harvester cluster: its API and the snapshot that the task read from it."""
+
     api: ApiClient
     snapshot: Snapshot
-    # As the task gave it; nothing where the cluster itself was asked.
-    version: str | None = None
+    # The option harvester_version. None means the version was read from the cluster.
+    version_option: str | None = None
 
     @classmethod
     def connect(cls, params: Mapping[str, Any]) -> Cluster:
-        api, version = (
-            ApiClient(access.from_options(params), fail_fast=params.get("fail_fast", True)),
-            params.get("harvester_version"),
-        )
+        """Connect with a module's options and read a snapshot."""
+        api = ApiClient(access.from_options(params), fail_fast=params.get("fail_fast", True))
+        version = params.get("harvester_version")
         return cls(api, snapshots.read(api, version), version)
 
     def read_again(self) -> Cluster:
-        return replace(self, snapshot=snapshots.read(self.api, self.version))
+        """Return the cluster with a new snapshot."""
+        return replace(self, snapshot=snapshots.read(self.api, self.version_option))
 
     @property
-    def era(self) -> HarvesterVersion:
-        return self.snapshot.era
+    def version(self) -> HarvesterVersion:
+        return self.snapshot.version
 
     @cached_property
     def fleet_for_planning(self) -> Fleet:
-        """The fleet to plan changes with: everything that a running VM may have counts as held."""
+        """Return the fleet to plan changes with: every vGPU that a running VM may have counts as held."""
         return protect_running_vms(self.snapshot.fleet)
 
     @property
     def functions(self) -> dict[str, frozenset[str]]:
-        """The names of the vGPU devices of each GPU."""
+        """Return the names of the vGPU devices of each GPU."""
         children = self.snapshot.children
         return {gpu: frozenset(vgpu["metadata"]["name"] for vgpu in vgpus) for gpu, vgpus in children.items()}

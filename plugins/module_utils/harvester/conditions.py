@@ -44,7 +44,7 @@ class VgpuConfigured:
     device: str
     node: str
     type_name: str
-    era: HarvesterVersion
+    version: HarvesterVersion
 
     @property
     def about(self) -> frozenset[str]:
@@ -60,16 +60,16 @@ class VgpuConfigured:
         # Up to 1.7 the type's name follows seconds after the status (harvester.md 6.3).
         configured = status.get("configureVGPUTypeName")
         # From 1.8 on name and status come together; where the name got lost, the claim below still has it.
-        lost = self.era.vendor_vfio and not configured
+        lost = self.version.vendor_vfio and not configured
         if configured != self.type_name and not lost:
             return f"it is configured as {configured or 'nothing'} and not as {self.type_name}"
-        if not self.era.vendor_vfio:
+        if not self.version.vendor_vfio:
             return ""
         claim = seen.get(r.CLAIMS, self.device)
         resource = claimed_resource(claim)
         if resource is None:
             return "it has no claim, so the node cannot hand it out"
-        if resource != self.era.resource(self.type_name):
+        if resource != self.version.resource(self.type_name):
             return f"its claim advertises {resource}"
         if not ((claim or {}).get("status") or {}).get("passthroughEnabled"):
             return "its claim is not bound yet"
@@ -82,7 +82,7 @@ class VgpuRemoved:
 
     device: str
     node: str
-    era: HarvesterVersion
+    version: HarvesterVersion
 
     @property
     def about(self) -> frozenset[str]:
@@ -93,7 +93,7 @@ class VgpuRemoved:
         status = (vgpu or {}).get("status") or {}
         if status.get("vGPUStatus") or status.get("uuid"):
             return f"it is still configured as {status.get('configureVGPUTypeName') or 'something'}"
-        if self.era.vendor_vfio and seen.get(r.CLAIMS, self.device) is not None:
+        if self.version.vendor_vfio and seen.get(r.CLAIMS, self.device) is not None:
             return "its claim is still there"
         return ""
 
@@ -105,7 +105,7 @@ class VgpuTypeAvailable:
     device: str
     node: str
     type_name: str
-    era: HarvesterVersion
+    version: HarvesterVersion
 
     @property
     def about(self) -> frozenset[str]:
@@ -118,9 +118,9 @@ class VgpuTypeAvailable:
         status = vgpu.get("status") or {}
         if status.get("vGPUStatus") or status.get("uuid"):
             return f"it is still configured as {status.get('configureVGPUTypeName') or 'something'}"
-        claim = seen.get(r.CLAIMS, self.device) if self.era.vendor_vfio else None
+        claim = seen.get(r.CLAIMS, self.device) if self.version.vendor_vfio else None
         # A claim that was left behind with the same type serves the new vGPU; any other would be taken for its own.
-        if claim is not None and claimed_resource(claim) != self.era.resource(self.type_name):
+        if claim is not None and claimed_resource(claim) != self.version.resource(self.type_name):
             return "the claim of an earlier vGPU is still there"
         if self.type_name not in (status.get("availableTypes") or {}):
             return f"it does not offer {self.type_name}"

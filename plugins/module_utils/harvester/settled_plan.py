@@ -104,7 +104,7 @@ def _settle(
             lambda: cluster.read_again().snapshot, find, seconds=seconds, pause=READ_PAUSE
         )
     watched = {path: getattr(cluster.snapshot, name) for path, name in snapshots.OBSERVABLE.items()}
-    if not cluster.era.has_mig:
+    if not cluster.version.has_mig:
         del watched[r.MIG_CONFIGURATIONS]
     if not until_counted:
         del watched[r.NODES]

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Harvester's two eras, and which one a cluster is of (harvester.md 1.1 and 1.4)."""
+"""The Harvester version of a cluster and what depends on it (harvester.md 1.1 and 1.4)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.profile import re
 _VERSION = re.compile(r"v?(\d+)\.(\d+)(?:\.(\d+))?")
 
 
-# The first with vGPUs.
+# The first version with vGPUs.
 OLDEST = (1, 3, 0)
 
 
@@ -31,78 +31,81 @@ class TooOld(FleetError):
 
 @dataclass(frozen=True)
 class HarvesterVersion:
-    """What a version does in its own way. The patch level only matters around 1.4.2 and 1.5.1."""
+    """A version and the behavior that depends on it. The patch level only matters around 1.4.2 and 1.5.1."""
 
-    version: tuple[int, int, int]
+    numbers: tuple[int, int, int]
 
     @property
     def vendor_vfio(self) -> bool:
-        return self.version >= (1, 8, 0)
+        return self.numbers >= (1, 8, 0)
 
     @property
     def upper_case_resources(self) -> bool:
-        return self.version < (1, 5, 1)
+        return self.numbers < (1, 5, 1)
 
     @property
     def display_for_each_vgpu(self) -> bool:
-        """Up to 1.4.1, which ships KubeVirt 1.2, every vGPU without options gets a boot display, and two keep a VM from
-        starting. From KubeVirt 1.3 on only the first one gets it."""
-        return self.version < (1, 4, 2)
+        """Return whether every vGPU without options gets a boot display, so that a VM with two of them does not start.
+
+        Harvester up to 1.4.1 ships KubeVirt 1.2, which does this. Since KubeVirt 1.3 only the first vGPU has one.
+        """
+        return self.numbers < (1, 4, 2)
 
     @property
     def has_mig(self) -> bool:
-        return self.version >= (1, 7, 0)
+        return self.numbers >= (1, 7, 0)
 
     @property
     def skips_mig(self) -> bool:
-        """From 1.9 on an annotation keeps a GPU time-sliced; before that it is ignored."""
-        return self.version >= (1, 9, 0)
+        """Return whether an annotation can keep a GPU time-sliced. Versions before 1.9 ignore it."""
+        return self.numbers >= (1, 9, 0)
 
     @property
-    def keeps_stale_notes(self) -> bool:
-        """Up to 1.8 a stopped VM keeps its allocation note when devices are taken out of it."""
-        return self.version < (1, 9, 0)
+    def keeps_stale_annotations(self) -> bool:
+        """Return whether a stopped VM keeps its allocation annotation when devices are removed from it: up to 1.8."""
+        return self.numbers < (1, 9, 0)
 
     @property
-    def name(self) -> str:
+    def vfio_framework(self) -> str:
         return "vendor_vfio" if self.vendor_vfio else "mdev"
 
     def resource(self, type_name: str) -> str:
         return resource_name(type_name, upper_case=self.upper_case_resources)
 
     def __str__(self) -> str:
-        return ".".join(map(str, self.version[:2]))
+        return ".".join(map(str, self.numbers[:2]))
 
 
 def parse(text: str) -> HarvesterVersion | None:
-    """From a version such as v1.8.0, 1.7, or v1.8-5bb68f7d-head."""
-    found = _VERSION.match(text.strip())
-    if found is None:
+    """Parse a version such as v1.8.0, 1.7 or v1.8-5bb68f7d-head. Return None if the text is not a version."""
+    match = _VERSION.match(text.strip())
+    if match is None:
         return None
-    patch = found[3]
-    # A release line without a patch level is taken for its latest: 1.5 means the behaviour from 1.5.1 on.
-    return HarvesterVersion((int(found[1]), int(found[2]), int(patch) if patch is not None else 99))
+    patch = match[3]
+    # A release line without a patch level means its latest patch: 1.5 behaves as 1.5.1.
+    return HarvesterVersion((int(match[1]), int(match[2]), int(patch) if patch is not None else 99))
 
 
-def told(text: str) -> HarvesterVersion | None:
-    """By the server's own word."""
-    era = parse(text)
-    if era and era.version < OLDEST:
-        raise TooOld(f"Harvester {era} has no vGPUs.", hint="The first version that has them is 1.3.")
-    return era
+def from_setting(text: str) -> HarvesterVersion | None:
+    """Return the version that the server's setting names. Return None if the setting is not a version."""
+    version = parse(text)
+    if version and version.numbers < OLDEST:
+        raise TooOld(f"Harvester {version} has no vGPUs.", hint="Upgrade to Harvester 1.3 or later.")
+    return version
 
 
-def chosen(text: str) -> HarvesterVersion:
-    era = told(text)
-    if era is None:
+def from_option(text: str) -> HarvesterVersion:
+    """Return the version that the option harvester_version names."""
+    version = from_setting(text)
+    if version is None:
         raise UnknownVersion(
             f"harvester_version {text!r} is not a version.", hint="Write it as 1.7 or v1.8.1, or leave it out."
         )
-    return era
+    return version
 
 
-def seen(vgpus: Iterable[dict[str, Any]]) -> HarvesterVersion:
-    """By what the devices look like; else the present era."""
+def from_devices(vgpus: Iterable[dict[str, Any]]) -> HarvesterVersion:
+    """Infer the version from the status of vGPU devices. Return 1.8 if they do not show it."""
     for vgpu in vgpus:
         status = vgpu.get("status") or {}
         values = list((status.get("availableTypes") or {}).values())

@@ -47,7 +47,7 @@ class Unplaced:
 class Layout:
     """What each GPU is to have, by its index; GPUs that are not listed stay as they are.
 
-    `proven` is False where the search was cut short: then fewer GPUs might do, or something might fit after all.
+    `exhaustive` is False where the search was cut short: then fewer GPUs might do, or something might fit after all.
     """
 
     targets: dict[int, GpuTarget] = field(default_factory=dict)
@@ -56,7 +56,7 @@ class Layout:
     missing: list[Unplaced] = field(default_factory=list)
     # Held by a VM on a GPU that should have only what was asked for.
     unasked: list[int] = field(default_factory=list)
-    proven: bool = True
+    exhaustive: bool = True
 
     @property
     def fits(self) -> bool:
@@ -67,7 +67,7 @@ class Layout:
         self.placed.update(other.placed)
         self.missing += other.missing
         self.unasked += other.unasked
-        self.proven = self.proven and other.proven
+        self.exhaustive = self.exhaustive and other.exhaustive
 
 
 @dataclass(frozen=True)
@@ -356,7 +356,7 @@ class ComponentPlan:
     # From kinds back to single GPUs.
 
     def realise(self, kinds: list[GpuClass], outcome: SearchResult | None) -> Layout:
-        layout = Layout(proven=outcome.proven if outcome else True)
+        layout = Layout(exhaustive=outcome.exhaustive if outcome else True)
         opened: dict[int, Group] = {}
         assigned: dict[int, Counter[Key]] = {index: Counter(self.reserved[index]) for index in self.part.sites}
         for number, kind in enumerate(kinds):

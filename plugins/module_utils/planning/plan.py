@@ -29,7 +29,7 @@ class Plan:
     """Steps in order, the GPUs' order being that of the fleet.
 
     `waiting` are slots that were asked for before and are not ready yet, `drifted` those that are not what they were
-    asked to be and that the plan leaves alone. `proven` tells that no plan touches fewer GPUs. It is False for plans
+    asked to be and that the plan leaves alone. `optimal` tells that no plan touches fewer GPUs. It is False for plans
     that lower a number, since which of the unused vGPUs go is decided before the rest is planned. `stuck` are vGPUs
     that should go and have to stay, so that there are more than were asked for.
     """
@@ -37,7 +37,7 @@ class Plan:
     steps: tuple[Step, ...] = ()
     waiting: tuple[str, ...] = ()
     drifted: tuple[str, ...] = ()
-    proven: bool = True
+    optimal: bool = True
     stuck: tuple[Stuck, ...] = ()
     fleet: Fleet = field(default_factory=Fleet, repr=False, compare=False)
 
@@ -64,7 +64,7 @@ class Plan:
             "steps": [step.as_dict() for step in self.steps],
             "waiting": list(self.waiting),
             "drifted": list(self.drifted),
-            "proven": self.proven,
+            "optimal": self.optimal,
             "stuck": [one.as_dict() for one in self.stuck],
         }
 
@@ -88,9 +88,9 @@ def plan(fleet: Fleet, demands: Sequence[Demand], policy: Policy | None = None) 
         problem = Problem(without_surplus(problem.fleet, surplus.steps), resolved, problem.policy)
     layout = problem.layout
     # Which vGPUs are removed decides where others fit, and only one choice is tried.
-    proven = layout.proven and not surplus.steps and not surplus.stuck
+    optimal = layout.exhaustive and not surplus.steps and not surplus.stuck
     if not layout.fits:
-        raise explain(problem, replace(layout, proven=proven))
+        raise explain(problem, replace(layout, exhaustive=optimal))
     by_gpu: dict[int, list[Step]] = {}
     number_of = {gpu.name: index for index, gpu in enumerate(fleet.gpus)}
     for step in surplus.steps:
@@ -104,7 +104,7 @@ def plan(fleet: Fleet, demands: Sequence[Demand], policy: Policy | None = None) 
         tuple(steps),
         waiting=_names(slot for slot in slots if slot.state == "requested" and slot.name not in repaired),
         drifted=_names(slot for slot in slots if slot.drifted and slot.name not in repaired),
-        proven=proven,
+        optimal=optimal,
         stuck=surplus.stuck,
         fleet=fleet,
     )

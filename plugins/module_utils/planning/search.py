@@ -93,12 +93,12 @@ class NeedGroup:
 
 @dataclass
 class SearchResult:
-    """`opened` counts GPUs by kind and group. `proven` tells that no better outcome exists."""
+    """`opened` counts GPUs by kind and group. `exhaustive` tells that no better outcome exists."""
 
     opened: dict[tuple[int, Group], int]
     state: SearchState
     fits: bool
-    proven: bool
+    exhaustive: bool
 
 
 Choice = tuple[int, Group]
@@ -256,23 +256,23 @@ class Search:
 
     def find(self) -> SearchResult:
         if self.start.done:
-            return SearchResult(self.start.opened, self.start, fits=True, proven=True)
+            return SearchResult(self.start.opened, self.start, fits=True, exhaustive=True)
         least = self.least_cost(self.start, frozenset())
         if least is None:
             # What can be placed is placed even so, the hopeless last: reasons are told against that.
             self.dive(self.start.copy(), contended_last=True)
-            return SearchResult(self.closest.opened, self.closest, fits=False, proven=True)
+            return SearchResult(self.closest.opened, self.closest, fits=False, exhaustive=True)
         # Where GPUs can be cut in several ways it may also be better to look at all that a cut would serve.
         for contended_last, whole in ((False, False), (True, False), *([(False, True)] if self.cuts else [])):
             state = self.start.copy()
             if self.dive(state, contended_last=contended_last, whole=whole):
                 self.keep(self.trimmed(state, least))
             if self.best and self.best.cost <= least:
-                return SearchResult(self.best.opened, self.best, fits=True, proven=True)
+                return SearchResult(self.best.opened, self.best, fits=True, exhaustive=True)
         exhausted = self.is_small() and self.descend(self.start, frozenset(), least)
         if self.best:
-            return SearchResult(self.best.opened, self.best, fits=True, proven=exhausted)
-        return SearchResult(self.closest.opened, self.closest, fits=False, proven=exhausted)
+            return SearchResult(self.best.opened, self.best, fits=True, exhaustive=exhausted)
+        return SearchResult(self.closest.opened, self.closest, fits=False, exhaustive=exhausted)
 
     def keep(self, state: SearchState) -> None:
         if self.best is None or state.cost < self.best.cost:

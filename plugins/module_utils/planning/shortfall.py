@@ -54,23 +54,23 @@ class Shortfall:
 
     demand: int
     profile: str
-    asked: int
+    count: int
     missing: int
     scope: str
     reasons: tuple[Reason, ...]
 
     def __str__(self) -> str:
-        if not self.asked:
+        if not self.count:
             return "; ".join(map(str, self.reasons)) + "."
         where = f" on {self.scope}" if self.scope else ""
         why = "; ".join(map(str, self.reasons[:4])) or "other demands take the room"
-        return f"{self.missing} of {self.asked} {self.profile} do not fit{where} ({why})."
+        return f"{self.missing} of {self.count} {self.profile} do not fit{where} ({why})."
 
     def as_dict(self) -> dict[str, Any]:
         return {
             "demand": self.demand,
             "profile": self.profile,
-            "asked": self.asked,
+            "count": self.count,
             "missing": self.missing,
             "scope": self.scope,
             "reasons": [reason.as_dict() for reason in self.reasons],
@@ -92,30 +92,32 @@ class Suggestion:
 class DoesNotFit(FleetError):
     code = "does_not_fit"
 
-    def __init__(self, shortfalls: Iterable[Shortfall], changes: Iterable[Suggestion], *, proven: bool = True) -> None:
+    def __init__(
+        self, shortfalls: Iterable[Shortfall], suggestions: Iterable[Suggestion], *, exhaustive: bool = True
+    ) -> None:
         self.shortfalls = tuple(shortfalls)
-        self.changes = tuple(changes)
-        self.proven = proven
+        self.suggestions = tuple(suggestions)
+        self.exhaustive = exhaustive
         said = " ".join(map(str, self.shortfalls[:5]))
         more = len(self.shortfalls) - 5
         if more > 0:
             said += f" The same goes for {more} more."
-        if not proven:
+        if not exhaustive:
             said += " The fleet is too intricate to try every layout, so one that fits may exist."
-        would = " or ".join(change.text for change in self.changes)
+        would = " or ".join(suggestion.text for suggestion in self.suggestions)
         super().__init__(said, hint=f"It would fit with {would}." if would else "No single change would make it fit.")
 
     def not_final(self, notes: Sequence[str], unsettled: list[dict[str, Any]], *, moving: bool) -> None:
         super().not_final(notes, unsettled, moving=moving)
-        self.proven = self.proven and not moving
-        self.changes = () if moving else self.changes
+        self.exhaustive = self.exhaustive and not moving
+        self.suggestions = () if moving else self.suggestions
 
     def as_dict(self) -> dict[str, Any]:
         return {
             **super().as_dict(),
-            "proven": self.proven,
-            "shortfalls": [one.as_dict() for one in self.shortfalls],
-            "changes": [one.as_dict() for one in self.changes],
+            "exhaustive": self.exhaustive,
+            "shortfalls": [shortfall.as_dict() for shortfall in self.shortfalls],
+            "suggestions": [suggestion.as_dict() for suggestion in self.suggestions],
         }
 
 
@@ -123,7 +125,7 @@ def explain(problem: Problem, layout: Layout) -> DoesNotFit:
     """The error for a layout that does not meet its demands."""
     shortfalls = [_shortfall(problem, layout, missing) for missing in layout.missing]
     shortfalls += _unasked(problem, layout)
-    return DoesNotFit(shortfalls, _changes(problem, shortfalls), proven=layout.proven)
+    return DoesNotFit(shortfalls, _suggestions(problem, shortfalls), exhaustive=layout.exhaustive)
 
 
 def _shortfall(problem: Problem, layout: Layout, missing: Unplaced) -> Shortfall:
@@ -173,7 +175,7 @@ def _unasked(problem: Problem, layout: Layout) -> Iterator[Shortfall]:
             yield Shortfall(-1, profile, 0, 0, f"GPU {site.gpu.name}", (reason,))
 
 
-def _changes(problem: Problem, shortfalls: list[Shortfall]) -> list[Suggestion]:
+def _suggestions(problem: Problem, shortfalls: list[Shortfall]) -> list[Suggestion]:
     """What would help, the mildest first."""
     found = list(_allowing(problem))
     found += _lowering(problem, shortfalls)
@@ -198,9 +200,9 @@ def _allowing(problem: Problem) -> Iterator[Suggestion]:
                 if "enable_mig" not in names:
                     yield Suggestion(names[-1], text, {"options": options})
                     continue
-                tasks = _cutting_tasks(allowed)
+                tasks = _mig_tasks(allowed)
                 said = "; ".join(
-                    f"instances {task['cut']} on GPU {join_names(task['gpus'], limit=3)}" for task in tasks
+                    f"instances {task['layout']} on GPU {join_names(task['gpus'], limit=3)}" for task in tasks
                 )
                 by_hand = f" (or first vgpu.fleet.harvester_mig: {said})" if tasks else ""
                 yield Suggestion("enable_mig", text + by_hand, {"options": options, "tasks": tasks})
@@ -208,9 +210,9 @@ def _allowing(problem: Problem) -> Iterator[Suggestion]:
             return
 
 
-def _cutting_tasks(problem: Problem) -> list[dict[str, Any]]:
+def _mig_tasks(problem: Problem) -> list[dict[str, Any]]:
     """The tasks that would make the MIG instances of a plan; none where vGPUs have to be disabled before."""
-    by_cut: dict[tuple[Any, ...], list[str]] = {}
+    by_layout: dict[tuple[Any, ...], list[str]] = {}
     for index, target in sorted(problem.layout.targets.items()):
         steps = steps_to(problem.sites[index], target, problem.names)
         if any(step.action == DISABLE for step in steps):
@@ -219,16 +221,16 @@ def _cutting_tasks(problem: Problem) -> list[dict[str, Any]]:
         for step in steps:
             if step.action == CREATE_MIG_INSTANCES:
                 which = (step.after, step.instances, bool(step.before), not gpu.sharing)
-                by_cut.setdefault(which, []).append(gpu.name)
+                by_layout.setdefault(which, []).append(gpu.name)
     return [
         {
             "gpus": gpus,
-            "cut": cut,
+            "layout": layout,
             "instances": [{"profile": name, "count": count} for name, count in instances],
             "relayout": relayout,
             "enable_sriov": sriov,
         }
-        for (cut, instances, relayout, sriov), gpus in by_cut.items()
+        for (layout, instances, relayout, sriov), gpus in by_layout.items()
     ]
 
 

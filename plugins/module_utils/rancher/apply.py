@@ -146,7 +146,7 @@ class PoolChange:
                     f"{vgpu['profile']} is asked for with count {vgpu['count']}.",
                     hint="Use 1 or more, or leave it out.",
                 )
-            counts[self._harvester.era.resource(self._harvester.known.resolve(vgpu["profile"]))] += vgpu["count"]
+            counts[self._harvester.version.resource(self._harvester.known.resolve(vgpu["profile"]))] += vgpu["count"]
         return PoolRequest(**{**vars(wish), "vgpus": counts})
 
     def _planned(self, wish: PoolRequest) -> Change:
@@ -207,10 +207,11 @@ class PoolChange:
             refuse_what_does_not_fit(harvester.fleet, self._other_demands(), wanted, rolls=change.rolls)
 
     def _refuse_what_the_driver_cannot_do(self, label: str, vgpus: Mapping[str, int]) -> None:
-        if sum(vgpus.values()) > 1 and not self._harvester.era.vendor_vfio:
+        if sum(vgpus.values()) > 1 and not self._harvester.version.vendor_vfio:
             raise vm_rules.CannotBoot(
-                f"Machines of pool {label} cannot have {sum(vgpus.values())} vGPUs on Harvester {self._harvester.era}:"
-                " Rancher's machine driver gives each of them a boot display, and a VM with two does not start.",
+                f"Machines of pool {label} cannot have {sum(vgpus.values())} vGPUs on Harvester"
+                f" {self._harvester.version}: Rancher's machine driver gives each of them a boot display, and a VM with"
+                " two does not start.",
                 hint="Use one larger vGPU, or Harvester 1.8 or newer.",
             )
 
@@ -306,7 +307,7 @@ class PoolChange:
         if not pool.resources:
             return []
         return [
-            {"profile": profile, "count": count, "spellings": spellings(profile, self._harvester.era)}
+            {"profile": profile, "count": count, "spellings": spellings(profile, self._harvester.version)}
             for profile, count in sorted(self._profiles(pool.resources).items())
         ]
 

@@ -49,7 +49,7 @@ def records(snapshot: Snapshot, cluster: str) -> list[Record]:
     for path in sorted({**snapshot.vms.items, **snapshot.instances.items}):
         instance = snapshot.instances.items.get(path)
         vm = snapshot.vms.items.get(path) or _vm_of(instance or {})
-        one = VmState(vm, instance, snapshot.era, snapshot.known)
+        one = VmState(vm, instance, snapshot.version, snapshot.known)
         if one.vgpus or one.running_vgpus:
             found.append(_record(one, slots, cluster))
     return found

@@ -596,8 +596,8 @@ def _gpu_notes(gpu: Json) -> str:
     found = {
         one["text"]: one for one in (*gpu["findings"], *(one for vgpu in gpu["vgpus"] for one in vgpu["findings"]))
     }
-    doubts = [{"text": one, "restart": ""} for one in gpu["doubts"]]
-    return _notes([*found.values(), *doubts])
+    notes = [{"text": one, "restart": ""} for one in gpu["notes"]]
+    return _notes([*found.values(), *notes])
 
 
 def _notes(findings: Sequence[Json]) -> str:

@@ -294,7 +294,7 @@ def _gpu(view: _View, node: Result, gpu: Result) -> Record:
         "unavailable_reason": gpu.get("unavailable_reason") or "",
         "restart_pending": bool(gpu.get("pending")),
         "exact": gpu.get("exact", True),
-        "doubts": list(gpu.get("doubts") or ()),
+        "notes": list(gpu.get("notes") or ()),
         "total": len(vgpus),
         **{state: states[state] for state in STATES},
         "profiles": view.gpu_profiles(node, gpu, vgpus),

@@ -19,7 +19,7 @@ def test_the_whole_fleet_in_few_requests(lab: Lab, playbooks: Playbooks) -> None
     requests = lab.audit(writes_only=False)
     assert writes(lab) == []
     assert len(requests) <= 8
-    assert info["harvester"] == {"version": lab.version, "era": "vendor_vfio" if lab.vfio else "mdev"}
+    assert info["harvester"] == {"version": lab.version, "vfio_framework": "vendor_vfio" if lab.vfio else "mdev"}
     assert [node["name"] for node in info["nodes"]] == ["gpu-a", "gpu-b"]
     assert info["nodes"][0]["advertised"]["NVIDIA A2-4Q"] == 2
     assert [(vgpu["name"], vgpu["state"], vgpu["gpu"]) for vgpu in info["vgpus"]] == [
@@ -65,7 +65,7 @@ def test_disagreements_are_found(lab: Lab, playbooks: Playbooks) -> None:
     info = playbooks.task(MODULE)
     assert {finding["kind"]: finding["device"] for finding in info["findings"]} == {
         "type_differs": A4,
-        "lost_label": A5,
+        "missing_label": A5,
     }
     assert info["vgpus"][0]["drifted"]
 

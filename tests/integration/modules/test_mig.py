@@ -255,7 +255,7 @@ def test_vgpus_of_mig_profiles_bring_their_instances_with_them_if_they_may(mig_l
     )
     assert refused.code == "does_not_fit"
     assert "enable_mig: true (or first vgpu.fleet.harvester_mig: instances 2 x 3g.20gb on GPU" in refused.message
-    assert {task["gpus"][0]: task["instances"] for task in refused["error"]["changes"][0]["tasks"]} == {
+    assert {task["gpus"][0]: task["instances"] for task in refused["error"]["suggestions"][0]["tasks"]} == {
         A100: [{"profile": "3g.20gb", "count": 2}],
         A30: [{"profile": "1g.6gb", "count": 3}],
     }

@@ -53,7 +53,7 @@ def test_a_gpu_that_somebody_has_just_cleared_is_waited_for(lab: Lab, playbooks:
     assert "still changing, so this answer is not final" in predicted.message
     assert "No single change" not in predicted.message
     assert "by)" not in predicted.message
-    assert predicted["error"]["proven"] is False
+    assert predicted["error"]["exhaustive"] is False
     assert predicted["error"]["unsettled"][0]["gpu"] == GPU_A
     assert [one["gpu"] for one in off["unsettled"]] == [GPU_A]
     assert any("not final" in warning for warning in off["warnings"])

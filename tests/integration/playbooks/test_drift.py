@@ -81,9 +81,9 @@ def test_drift_is_told_then_repaired_and_then_only_that_is_left_which_nobody_can
     assert found(rehearsal) == {
         ("type_differs", A5): "layout",
         ("layout_differs", GPU_A): "layout",
-        ("stale_note", "default/old"): "vm",
+        ("stale_annotation", "default/old"): "vm",
         ("driver_addon", DRIVER): "driver",
-        ("not_counted", B4): "",
+        ("not_allocatable", B4): "",
         ("unused", Q4): "",
     }
     assert f"driverLocation is {PLACEHOLDER} and should be {LOCATION}" in rehearsal.failure
@@ -92,7 +92,7 @@ def test_drift_is_told_then_repaired_and_then_only_that_is_left_which_nobody_can
     mended = runs.playbook("drift", {**DECLARED, **REPAIR, **FAIL})
     assert mended.status == "failed"
     assert mended.failure == f"vGPU {B4} is configured as {Q4}, and node gpu-b does not count it."
-    assert set(found(mended)) == {("not_counted", B4), ("unused", Q4)}
+    assert set(found(mended)) == {("not_allocatable", B4), ("unused", Q4)}
     assert lab.amounts("gpu-a") == {A2_4Q: 4}
     assert driver_location(lab) == LOCATION
     assert ALLOCATION not in (lab.read(f"{VMS}/old")["metadata"].get("annotations") or {})
@@ -100,7 +100,7 @@ def test_drift_is_told_then_repaired_and_then_only_that_is_left_which_nobody_can
 
     lab.mark()
     again = runs.playbook("drift", {**DECLARED, **REPAIR})
-    assert (again.status, again.changed, left(again)) == ("successful", 0, {("not_counted", B4)})
+    assert (again.status, again.changed, left(again)) == ("successful", 0, {("not_allocatable", B4)})
     # D2: the declared layout is all there should be, and there are two more.
     fewer = {"harvester_gpu_node_layout": [{"profile": Q4, "count": 2, "nodes": ["gpu-a"]}]}
     surplus = runs.playbook("drift", {**DECLARED, **fewer, "harvester_gpu_node_exclusive": True})

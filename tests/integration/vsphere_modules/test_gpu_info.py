@@ -77,7 +77,7 @@ def test_two_gpus_that_list_a_vm_with_three_vgpus_are_not_exact(start, section, 
         "esx2-00003b000": True,
         "esx2-00003d000": True,
     }
-    assert "trio" in gpus(result)["esx1-00003b000"]["doubts"][0]
+    assert "trio" in gpus(result)["esx1-00003b000"]["notes"][0]
     assert len(result["vgpus"]) == 3
 
 

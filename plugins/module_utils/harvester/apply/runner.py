@@ -294,21 +294,21 @@ class StepRunner:
         """Whether a step of a GPU has to wait for what comes of another, also in a task that does not wait."""
         actions = {step.action for step in chain}
         if actions == {ENABLE}:
-            wanted = [VgpuTypeAvailable(step.slot or "", step.node, step.after or "", self.era) for step in chain]
+            wanted = [VgpuTypeAvailable(step.slot or "", step.node, step.after or "", self.version) for step in chain]
             return any(one.missing(self._snapshot) for one in wanted)
         return len(chain) > 1 and actions != {DISABLE}
 
     def _listings(self, steps: Sequence[Step], goals: Sequence[Condition]) -> Mapping[str, ObjectList]:
         snapshot = self._snapshot
         listings = {r.VGPUS: snapshot.vgpus, r.NODES: snapshot.nodes}
-        if snapshot.era.vendor_vfio:
+        if snapshot.version.vendor_vfio:
             listings[r.CLAIMS] = snapshot.claims
         of_gpus = any(step.action not in (ENABLE, DISABLE, CORRECT) for step in steps)
         of_gpus = of_gpus or any(isinstance(goal, ABOUT_GPUS) for goal in goals)
         if steps or of_gpus:
             # Also where only vGPUs are changed: somebody may switch their GPU off meanwhile.
             listings[r.GPUS] = snapshot.gpus
-        if of_gpus and snapshot.era.has_mig:
+        if of_gpus and snapshot.version.has_mig:
             listings[r.MIG_CONFIGURATIONS] = snapshot.mig
         return listings
 
@@ -406,9 +406,9 @@ class StepRunner:
         """What the last step on each vGPU was meant to bring about."""
         last = {step.slot: step for step in (*self.outcome.done, *self._found_done) if step.slot}
         return [
-            VgpuConfigured(slot, step.node, step.after, self.era)
+            VgpuConfigured(slot, step.node, step.after, self.version)
             if step.after
-            else VgpuRemoved(slot, step.node, self.era)
+            else VgpuRemoved(slot, step.node, self.version)
             for slot, step in last.items()
             if slot
         ]
@@ -462,8 +462,8 @@ class StepRunner:
         return parent_of(vgpu) if vgpu else ""
 
     @property
-    def era(self) -> Any:
-        return self._snapshot.era
+    def version(self) -> Any:
+        return self._snapshot.version
 
     def unused_slots(self, gpu: str, seen: Watcher, taken: Collection[str]) -> list[str]:
         """The vGPU devices of a GPU, in the order of their addresses, that no step has taken yet."""
@@ -485,7 +485,7 @@ class _GpuStepRunner:
         self._cut = any(step.action == CREATE_MIG_INSTANCES for step in chain)
 
     def take(self, step: Step) -> None:
-        era = self._execution.era
+        version = self._execution.version
         self._need(self._state)
         if step.action == ENABLE_SRIOV:
             self._execution.send(step, self._seen)
@@ -502,12 +502,12 @@ class _GpuStepRunner:
         elif step.action == DISABLE and step.slot:
             self._settle(step)
             self._execution.send(step, self._seen)
-            self._cleared.append(VgpuRemoved(step.slot, step.node, era))
+            self._cleared.append(VgpuRemoved(step.slot, step.node, version))
         elif step.action == ENABLE:
             chosen = step if step.slot else self._placed(step)
             if self._execution.found_done(chosen, self._seen):
                 return
-            self._need([VgpuTypeAvailable(chosen.slot or "", chosen.node, chosen.after or "", era)])
+            self._need([VgpuTypeAvailable(chosen.slot or "", chosen.node, chosen.after or "", version)])
             self._execution.send(chosen, self._seen)
         elif step.action == DISABLE_SRIOV:
             # Claims that outlive their functions can hardly be removed, and their node goes on offering them (4.1).
@@ -556,7 +556,7 @@ class _GpuStepRunner:
     def _settle(self, step: Step) -> None:
         """Up to 1.7 a disable that comes while the type's name is missing never reaches the node (harvester.md 6.3)."""
         name = step.slot or ""
-        if self._execution.era.vendor_vfio:
+        if self._execution.version.vendor_vfio:
             return
 
         def settled() -> bool:

@@ -120,20 +120,20 @@ class Scope:
         return slot.name in self.named or (gpu.name in self.gpus and not slot.empty)
 
 
-def goals(plan: Plan, concern: Scope, era: HarvesterVersion) -> list[Condition]:
+def goals(plan: Plan, concern: Scope, version: HarvesterVersion) -> list[Condition]:
     """Configured, and counted by the node; for what is to be gone, gone. Steps bring their own goals."""
     changed = {step.slot for step in plan.steps if step.slot}
     found: list[Condition] = []
     for gpu, slot in plan.fleet.slots():
         if slot.name in concern.slots and slot.name not in changed:
             if slot.wanted:
-                found.append(VgpuConfigured(slot.name, gpu.node, slot.wanted, era))
+                found.append(VgpuConfigured(slot.name, gpu.node, slot.wanted, version))
             elif slot.profile:
-                found.append(VgpuRemoved(slot.name, gpu.node, era))
-    return [*found, *_counted(plan, concern, era)]
+                found.append(VgpuRemoved(slot.name, gpu.node, version))
+    return [*found, *_counted(plan, concern, version)]
 
 
-def _counted(plan: Plan, concern: Scope, era: HarvesterVersion) -> list[Condition]:
+def _counted(plan: Plan, concern: Scope, version: HarvesterVersion) -> list[Condition]:
     """What each node has to count. vGPUs that it does not count now and that are not ours are left out."""
     changed = {step.slot for step in plan.steps if step.slot}
     # By the steps: the slots of some of them do not exist yet.
@@ -147,7 +147,7 @@ def _counted(plan: Plan, concern: Scope, era: HarvesterVersion) -> list[Conditio
         elif slot.allocatable:
             others[gpu.node, slot.profile] += 1
     return [
-        NodeAllocatable(node, era.resource(type_name), count + others[node, type_name])
+        NodeAllocatable(node, version.resource(type_name), count + others[node, type_name])
         for (node, type_name), count in sorted(ours.items(), key=str)
         if type_name
     ]

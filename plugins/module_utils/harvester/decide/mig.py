@@ -235,9 +235,9 @@ def _instance_records(gpu: Gpu, instances: Mapping[InstanceSize, int]) -> list[d
 
 def plan_mig(fleet: Fleet, snapshot: Snapshot, request: MigRequest) -> MigPlan:
     """All GPUs together: one that cannot be had as asked for keeps the others from being touched."""
-    if request.has_instances and not snapshot.era.has_mig:
+    if request.has_instances and not snapshot.version.has_mig:
         raise MigNotPossible(
-            f"Harvester {snapshot.era} has no MIG.", hint="MIG configurations came with Harvester 1.7."
+            f"Harvester {snapshot.version} has no MIG.", hint="MIG configurations came with Harvester 1.7."
         )
     chosen = [fleet.gpus[index] for index in sorted(GpuSelector(fleet).gpus(request.nodes, request.gpus))]
     planning = _Planning(snapshot, request)
@@ -397,12 +397,12 @@ class _Planning:
         return goal, [Step(REMOVE_MIG_INSTANCES, gpu.node, gpu.name, before=before, after=format_instances({}))]
 
     def time_sliced(self, gpu: Gpu) -> Planned:
-        request, era = self._request, self._snapshot.era
+        request, version = self._request, self._snapshot.version
         goal = GpuTarget(gpu, TIME_SLICED, sharing=gpu.sharing or request.enable_sriov)
-        if gpu.mode == MIG and not era.skips_mig:
+        if gpu.mode == MIG and not version.skips_mig:
             raise MigIgnored(
-                f"GPU {gpu.name} cannot be kept time-sliced: Harvester {era} puts every GPU that can do MIG into MIG"
-                f" mode and ignores the annotation {r.SKIP_MIG_ANNOTATION}.",
+                f"GPU {gpu.name} cannot be kept time-sliced: Harvester {version} puts every GPU that can do MIG"
+                f" into MIG mode and ignores the annotation {r.SKIP_MIG_ANNOTATION}.",
                 hint="Harvester 1.9 is the first that reads it. Until then use MIG profiles on this GPU.",
             )
         if not gpu.sharing:

@@ -142,7 +142,7 @@ def _behind(snapshot: Snapshot, children: list[Json]) -> tuple[str, Pace] | None
         status, name = vgpu.get("status") or {}, vgpu["metadata"]["name"]
         if vgpu["spec"].get("enabled"):
             # Up to 1.7 the name of the type follows after the rest of the status.
-            half = not snapshot.era.vendor_vfio and not status.get("configureVGPUTypeName")
+            half = not snapshot.version.vendor_vfio and not status.get("configureVGPUTypeName")
             if status.get("vGPUStatus") != r.CONFIGURED or half:
                 enabling.append(name)
         elif status.get("vGPUStatus") or status.get("uuid"):
@@ -165,8 +165,8 @@ def _mig_under_way(snapshot: Snapshot, name: str, gpu: Json) -> tuple[str, Pace]
         names = next((record.boards for record in snapshot.fleet.gpus if record.name == name), ())
         boards = [catalog.find_board(one) for one in names]
         capable = bool(boards) and all(board and board.mig_capable for board in boards)
-        skipped = snapshot.era.skips_mig and skips_mig(gpu)
-        if capable and not shows and snapshot.era.has_mig and not skipped:
+        skipped = snapshot.version.skips_mig and skips_mig(gpu)
+        if capable and not shows and snapshot.version.has_mig and not skipped:
             return "its MIG configuration does not exist yet", SCAN
         return None
     found = read_configuration(item)

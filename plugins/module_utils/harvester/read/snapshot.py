@@ -15,7 +15,7 @@ from ansible_collections.vgpu.fleet.plugins.module_utils.fleet import catalog, m
 from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.mig import served_type, size_of
 from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.profile import parse_or_none
 from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.profile_resolver import ProfileResolver
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester import paths as r, version as eras
+from ansible_collections.vgpu.fleet.plugins.module_utils.harvester import paths as r, version as versions
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.read.mig_configuration import (
     OUT_OF_SYNC,
     read_configuration,
@@ -49,7 +49,7 @@ class AddonMissing(FleetError):
 class Snapshot:
     """The lists of one reading. Everything else is computed from them."""
 
-    era: eras.HarvesterVersion
+    version: versions.HarvesterVersion
     gpus: ObjectList
     vgpus: ObjectList
     nodes: ObjectList
@@ -169,7 +169,7 @@ class Snapshot:
         if name in self.mig.items or any(shown):
             return True
         capable = bool(boards) and all(board and board.mig_capable for board in map(catalog.find_board, boards))
-        return capable and not shown and self.era.has_mig and not (self.era.skips_mig and skips_mig(gpu))
+        return capable and not shown and self.version.has_mig and not (self.version.skips_mig and skips_mig(gpu))
 
     def _slot(self, vgpu: Json, counted: set[str]) -> record.Slot:
         name, spec, status = vgpu["metadata"]["name"], vgpu["spec"], vgpu.get("status") or {}
@@ -214,12 +214,12 @@ class Snapshot:
 
         From 1.8 on the claim decides, and may name another type than the status does (harvester.md 5.5 and 6.7).
         """
-        claim = self.claims.items.get(vgpu["metadata"]["name"]) if self.era.vendor_vfio else None
+        claim = self.claims.items.get(vgpu["metadata"]["name"]) if self.version.vendor_vfio else None
         resource = claimed_resource(claim)
         if resource is None:
             return None
         status_type = (vgpu.get("status") or {}).get("configureVGPUTypeName") or ""
-        if resource == self.era.resource(status_type):
+        if resource == self.version.resource(status_type):
             return str(status_type)
         return self.known.by_resource(resource) or resource
 
@@ -234,7 +234,7 @@ class Snapshot:
             type_name = self.configured_type(vgpu)
             if type_name and self._bound(name, type_name):
                 node = vgpu["spec"].get("nodeName", "")
-                by_resource.setdefault((node, self.era.resource(type_name)), []).append(name)
+                by_resource.setdefault((node, self.version.resource(type_name)), []).append(name)
         counted: set[str] = set()
         for (node, resource), names in by_resource.items():
             amount = allocatable(self.nodes.items.get(node), resource)
@@ -244,11 +244,11 @@ class Snapshot:
         return counted
 
     def _bound(self, name: str, type_name: str) -> bool:
-        if not self.era.vendor_vfio:
+        if not self.version.vendor_vfio:
             return True
         claim = self.claims.items.get(name)
         bound = claim is not None and (claim.get("status") or {}).get("passthroughEnabled")
-        return bool(bound) and claimed_resource(claim) == self.era.resource(type_name)
+        return bool(bound) and claimed_resource(claim) == self.version.resource(type_name)
 
 
 # What is asked of a vGPU that is enabled without a type.
@@ -354,14 +354,14 @@ def read(api: ApiClient, harvester_version: str | None = None) -> Snapshot:
         except NotFound:
             return ObjectList()
 
-    def told_era() -> eras.HarvesterVersion | None:
+    def told_era() -> versions.HarvesterVersion | None:
         if harvester_version:
-            return eras.chosen(harvester_version)
+            return versions.from_option(harvester_version)
         try:
             found = api.get_or_none(r.SERVER_VERSION)
         except Forbidden:
             return None
-        return eras.told(str(found.get("value") or "")) if found else None
+        return versions.from_setting(str(found.get("value") or "")) if found else None
 
     try:
         told, gpus, vgpus, nodes, vms, instances, claims = api.together(
@@ -381,7 +381,7 @@ def read(api: ApiClient, harvester_version: str | None = None) -> Snapshot:
             "The cluster has no GPU devices in its API.",
             hint=f"Enable the addon {r.PCIDEVICES_ADDON} first: vgpu.fleet.harvester_addon.",
         ) from error
-    era = told or eras.seen(vgpus.items.values())
+    version = told or versions.from_devices(vgpus.items.values())
     shown: set[str] = set()
     mig = False
     for vgpu in vgpus.items.values():
@@ -402,11 +402,11 @@ def read(api: ApiClient, harvester_version: str | None = None) -> Snapshot:
     pci_devices, migs, pods = api.together(
         [
             lambda: listed(r.PCI_DEVICES) if silent else ObjectList(),
-            lambda: optional(r.MIG_CONFIGURATIONS) if mig and era.has_mig else ObjectList(),
+            lambda: optional(r.MIG_CONFIGURATIONS) if mig and version.has_mig else ObjectList(),
             lambda: launcher_pods() if _only_pods_can_tell(gpus, nodes, instances) else Pods(),
         ]
     )
-    return Snapshot(era, gpus, vgpus, nodes, vms, instances, claims, pci_devices, migs, pods, now=api.now)
+    return Snapshot(version, gpus, vgpus, nodes, vms, instances, claims, pci_devices, migs, pods, now=api.now)
 
 
 def _only_pods_can_tell(gpus: ObjectList, nodes: ObjectList, instances: ObjectList) -> bool:

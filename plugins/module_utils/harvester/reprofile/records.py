@@ -152,7 +152,7 @@ def given(machine: VmState, gets: Mapping[str, int], device_names: Iterable[str]
                 exchanged[name].append(device)
             elif missing:
                 label = device.get("name", "")
-                resource = machine.era.resource(missing.pop(0))
+                resource = machine.version.resource(missing.pop(0))
                 exchanged[name].append({**device, "deviceName": resource, "name": "" if label in made else label})
     return dict(vm_devices.plan(with_devices(machine, exchanged), gets, restart=False).devices)
 

@@ -479,7 +479,7 @@ class Reprofile:
         applied = apply_steps(
             cluster,
             plan.steps,
-            vgpu_layout.goals(plan, concern, cluster.era),
+            vgpu_layout.goals(plan, concern, cluster.version),
             plan.outcome(),
             check_mode=False,
             wait=True,
@@ -501,7 +501,7 @@ class Reprofile:
                 recorded = with_devices(machine, put_into(machine, vm.devices))
                 devices = recorded.devices if before else given(recorded, vm.gets, names)
                 patch = _devices_patch(machine, devices)
-                if before and not vm.ran and machine.era.keeps_stale_notes and vm.note != machine.note_text:
+                if before and not vm.ran and machine.version.keeps_stale_annotations and vm.note != machine.note_text:
                     patch = patch or {}
                     patch.setdefault("metadata", {})["annotations"] = {r.ALLOCATION_NOTE: vm.note}
                 run = vm.run_patch | ({"runStrategy": ALWAYS} if vm.manual else {})
@@ -657,12 +657,12 @@ class Reprofile:
 
     # VMs
     def _machine(self, snapshot: Snapshot, path: str, item: Json) -> VmState:
-        return VmState(item, snapshot.instances.items.get(path), snapshot.era, snapshot.known)
+        return VmState(item, snapshot.instances.items.get(path), snapshot.version, snapshot.known)
 
     def _current(self, vm: VmRecord, item: Json) -> VmState:
         """The VM as it is now. What types are called is asked once."""
         path = journal.vm_path(vm.path).replace("/virtualmachines/", "/virtualmachineinstances/")
-        return VmState(item, self._api.get_or_none(path), self._types.era, self._types.known)
+        return VmState(item, self._api.get_or_none(path), self._types.version, self._types.known)
 
     @cached_property
     def _types(self) -> Snapshot:
@@ -731,7 +731,7 @@ def _request_of(some: Mapping[str, Entry]) -> str:
 
 def _having(snapshot: Snapshot) -> Iterable[Having]:
     for key, vm in snapshot.vms.items.items():
-        machine = VmState(vm, snapshot.instances.items.get(key), snapshot.era, snapshot.known)
+        machine = VmState(vm, snapshot.instances.items.get(key), snapshot.version, snapshot.known)
         metadata = vm["metadata"]
         holder = Holder(
             metadata["name"],

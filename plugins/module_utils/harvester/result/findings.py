@@ -35,7 +35,7 @@ def findings(snapshot: Snapshot, fleet: Fleet) -> list[Finding]:
     """All findings on a fleet, which may be a part of the snapshot's. Those about VMs concern every node."""
     found = [
         Finding(
-            "broken_note",
+            "invalid_annotation",
             vm,
             f"The allocation note of VM {vm} cannot be read, which takes the pcidevices controllers of all nodes down.",
         )
@@ -70,7 +70,7 @@ def _of_slot(snapshot: Snapshot, gpu: Gpu, slot: Slot) -> Iterator[Finding]:
     vgpu = snapshot.vgpus.items[slot.name]
     if (vgpu["metadata"].get("labels") or {}).get(r.NODE_LABEL) != gpu.node:
         text = f"vGPU device {slot.name} has lost its label {r.NODE_LABEL}, which stops the scan of node {gpu.node}."
-        yield Finding("lost_label", slot.name, text)
+        yield Finding("missing_label", slot.name, text)
     handed_out = snapshot.claimed_type(vgpu)
     status_type = (vgpu.get("status") or {}).get("configureVGPUTypeName")
     if slot.drifted and handed_out and handed_out != status_type:
@@ -87,10 +87,10 @@ def _of_slot(snapshot: Snapshot, gpu: Gpu, slot: Slot) -> Iterator[Finding]:
         yield Finding("not_configured", slot.name, text)
     elif slot.profile and not vgpu["spec"].get("vGPUTypeName"):
         text = f"vGPU {slot.name} is {slot.profile} without having been asked to be, and is lost at a reboot."
-        yield Finding("not_asked_for", slot.name, text)
+        yield Finding("unrequested", slot.name, text)
     elif slot.state == "configured":
         text = f"vGPU {slot.name} is configured as {slot.profile}, and node {gpu.node} does not count it."
-        yield Finding("not_counted", slot.name, text)
+        yield Finding("not_allocatable", slot.name, text)
     elif slot.empty and handed_out:
         text = f"vGPU {slot.name} is disabled, and node {gpu.node} still offers it as {handed_out}."
         yield Finding("claim_left_behind", slot.name, text)

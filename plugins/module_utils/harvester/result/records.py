@@ -19,22 +19,22 @@ from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.version impor
 Record = dict[str, Any]
 
 
-def spellings(type_name: str, era: HarvesterVersion) -> dict[str, str]:
+def spellings(type_name: str, version: HarvesterVersion) -> dict[str, str]:
     """A type as this cluster spells it, and as other platforms do."""
     parsed = parse_or_none(type_name)
     listed = catalog.find_profile(type_name)
     return {
         "type": type_name,
         "short": parsed.short if parsed else type_name,
-        "resource": era.resource(type_name),
+        "resource": version.resource(type_name),
         "vsphere": vsphere_name(listed.name if listed else type_name),
     }
 
 
-def profile_records(vgpus: Iterable[Record], era: HarvesterVersion) -> list[Record]:
+def profile_records(vgpus: Iterable[Record], version: HarvesterVersion) -> list[Record]:
     """All spellings of the profiles that some vGPUs have: once each, since a thousand vGPUs may share one."""
     names = {vgpu["profile"] or vgpu["requested"] for vgpu in vgpus} - {None}
-    return [spellings(name, era) for name in sorted(names)]
+    return [spellings(name, version) for name in sorted(names)]
 
 
 def vgpu_record(gpu: Gpu, slot: Slot) -> Record:

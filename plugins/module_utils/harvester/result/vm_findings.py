@@ -15,7 +15,7 @@ from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.vm.model impo
 def vm_findings(snapshot: Snapshot) -> Iterator[tuple[str, str, str]]:
     """Kind, VM and sentence, in the order of VMs."""
     for key, vm in sorted(snapshot.vms.items.items()):
-        machine = VmState(vm, snapshot.instances.items.get(key), snapshot.era, snapshot.known)
+        machine = VmState(vm, snapshot.instances.items.get(key), snapshot.version, snapshot.known)
         if machine.restart_required:
             text = f"VM {key} runs with {described(machine.running_vgpus)}, and its spec asks for"
             text += f" {described(machine.vgpus)}, which it gets when it is restarted."
@@ -25,6 +25,6 @@ def vm_findings(snapshot: Snapshot) -> Iterator[tuple[str, str, str]]:
         mended = plan(machine, machine.vgpus, restart=False)
         if mended.note_text != machine.note_text:
             text = f"VM {key} is stopped and noted to have vGPUs that it does not ask for, so they cannot be disabled."
-            yield "stale_note", key, text
-        if not machine.era.vendor_vfio and machine.displays > 1:
+            yield "stale_annotation", key, text
+        if not machine.version.vendor_vfio and machine.displays > 1:
             yield "two_displays", key, f"VM {key} has several vGPUs with a boot display, so it does not start."

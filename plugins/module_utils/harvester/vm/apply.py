@@ -88,7 +88,7 @@ class VmResult:
         vgpus = [
             {
                 "profile": profile,
-                "spellings": spellings(profile, machine.era),
+                "spellings": spellings(profile, machine.version),
                 "device": allocated[profile][index] if index < len(allocated.get(profile, [])) else None,
             }
             for profile, count in sorted(plan.vgpus.items())
@@ -159,7 +159,7 @@ class VmChange:
         vm = snapshot.vms.items.get(self._key)
         if vm is None:
             raise self._not_found()
-        return VmState(vm, snapshot.instances.items.get(self._key), snapshot.era, snapshot.known)
+        return VmState(vm, snapshot.instances.items.get(self._key), snapshot.version, snapshot.known)
 
     def _not_found(self) -> VmNotFound:
         namespace, name = self._wish.namespace, self._wish.name

@@ -33,8 +33,8 @@ def described(vgpus: Mapping[str, int]) -> str:
     return ", ".join(f"{count} x {name}" for name, count in sorted(vgpus.items()) if count) or "no vGPUs"
 
 
-def field_of(era: HarvesterVersion) -> str:
-    return HOST_DEVICES if era.vendor_vfio else GPUS
+def field_of(version: HarvesterVersion) -> str:
+    return HOST_DEVICES if version.vendor_vfio else GPUS
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class VmState:
 
     vm: Json
     instance: Json | None
-    era: HarvesterVersion
+    version: HarvesterVersion
     known: ProfileResolver
 
     @property
@@ -112,7 +112,7 @@ class VmState:
         anything about displays; as soon as one does, those that do not say anything get none.
         """
         vgpus = [index for index, gpu in enumerate(gpus) if self.type_of(gpu)]
-        if self.era.display_for_each_vgpu:
+        if self.version.display_for_each_vgpu:
             return [index for index in vgpus if gpus[index].get("virtualGPUOptions") is None or _shows(gpus[index])]
         if all(_display(gpu) is None for gpu in gpus):
             return vgpus[:1]
@@ -211,7 +211,7 @@ def planned(machine: VmState, devices: Mapping[str, list[Json]]) -> VmPlan:
 
 def _arranged(machine: VmState, target: Mapping[str, int]) -> dict[str, list[Json]]:
     """Devices that are wanted stay, the first of each type first."""
-    field = field_of(machine.era)
+    field = field_of(machine.version)
     left = dict(target)
     kept: dict[str, list[Json]] = {name: [] for name in FIELDS}
     moved: list[Json] = []
@@ -226,7 +226,7 @@ def _arranged(machine: VmState, target: Mapping[str, int]) -> dict[str, list[Jso
                     kept[name].append(device)
                 else:
                     moved.append({"name": device.get("name", ""), "deviceName": device.get("deviceName", "")})
-    resources = [machine.era.resource(name) for name in sorted(left) for _nth in range(left[name])]
+    resources = [machine.version.resource(name) for name in sorted(left) for _nth in range(left[name])]
     kept[field] += moved + [{"name": "", "deviceName": resource} for resource in resources]
     _name(machine, kept)
     if field == GPUS:
@@ -306,7 +306,7 @@ def _remaining_note(machine: VmState, devices: Mapping[str, list[Json]]) -> str 
 
     A note that is not JSON stops Harvester's controllers on all nodes, so it goes as well (harvester.md 4.4).
     """
-    if machine.running or machine.note_text is None or not machine.era.keeps_stale_notes:
+    if machine.running or machine.note_text is None or not machine.version.keeps_stale_annotations:
         return machine.note_text
     if machine.note is None:
         return None

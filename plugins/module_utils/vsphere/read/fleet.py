@@ -72,9 +72,9 @@ class Snapshot:
     def estimates(self) -> Mapping[str, tuple[str, ...]]:
         """By GPU, why its numbers are not exact."""
         return {
-            gpu_name(host.name, gpu.address): doubts
+            gpu_name(host.name, gpu.address): notes
             for host in self.inventory.gpu_hosts
-            for gpu, doubts in self._doubts(host)
+            for gpu, notes in self._notes_on_counts(host)
         }
 
     @cached_property
@@ -188,7 +188,7 @@ class Snapshot:
             blocked=blocked,
         )
 
-    def _doubts(self, host: HostFacts) -> Iterator[tuple[GpuFacts, tuple[str, ...]]]:
+    def _notes_on_counts(self, host: HostFacts) -> Iterator[tuple[GpuFacts, tuple[str, ...]]]:
         on_gpus = self._occupancy(host, [vm for vm in self._vms_on(host) if vm.vgpus])
         here = {vm.moid for vm in self._vms_on(host)}
         unlisted = [

@@ -198,6 +198,6 @@ def test_reading_with_an_empty_selection_shows_nothing() -> None:
 def test_taking_out_an_empty_list_of_vgpus_takes_out_none() -> None:
     vm = objects.vm("web", devices=[("vgpu-0", "nvidia.com/NVIDIA_A2-4Q")])
     snapshot = objects.snapshot(vgpus=[objects.vgpu(asked=objects.Q4, configured=objects.Q4)], vms=[vm])
-    machine = VmState(vm, None, snapshot.era, snapshot.known)
+    machine = VmState(vm, None, snapshot.version, snapshot.known)
     assert VmRequest("web", "default", None, present=False).target(machine) == {}
     assert VmRequest("web", "default", [], present=False).target(machine) == {objects.Q4: 1}

@@ -85,7 +85,14 @@ def test_the_declared_layout_counts_for_more_than_what_was_written_into_a_device
 
 
 def test_vms_are_put_in_order_and_everything_else_is_only_told() -> None:
-    names = ("stale_note", "two_displays", "not_counted", "broken_note", "mig_out_of_sync", "no_functions")
+    names = (
+        "stale_annotation",
+        "two_displays",
+        "not_allocatable",
+        "invalid_annotation",
+        "mig_out_of_sync",
+        "no_functions",
+    )
     drift = harvester_drift(fleet(findings=[found(name, "x") for name in names]))
     assert [one["repair"] for one in drift] == ["vm", "vm", "", "", "", ""]
 

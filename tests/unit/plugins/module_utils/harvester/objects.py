@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester import paths as r, version as era
+from ansible_collections.vgpu.fleet.plugins.module_utils.harvester import paths as r, version as versions
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.read.snapshot import Snapshot
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.read.vm_usage import Pods
 from ansible_collections.vgpu.fleet.plugins.module_utils.kube.objects import ObjectList
@@ -146,4 +146,6 @@ def snapshot(version: str = "1.8", *, now: float = NOW, **lists: list[Json] | No
     fields = ("gpus", "vgpus", "nodes", "vms", "instances", "claims", "pci_devices", "mig")
     pods = given.get("pods", [])
     read = Pods(readable=False) if pods is None else Pods(listing(*pods).items)
-    return Snapshot(era.chosen(version), **{name: listing(*given.get(name, [])) for name in fields}, pods=read, now=now)
+    return Snapshot(
+        versions.from_option(version), **{name: listing(*given.get(name, [])) for name in fields}, pods=read, now=now
+    )

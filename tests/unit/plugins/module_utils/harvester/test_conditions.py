@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import pytest
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester import version as era
+from ansible_collections.vgpu.fleet.plugins.module_utils.harvester import version as versions
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.conditions import (
     NodeAllocatable,
     SriovDisabled,
@@ -14,7 +14,7 @@ from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.conditions im
 from tests.unit.plugins.module_utils.harvester.objects import C4, Q4, claim, gpu, node, snapshot, vgpu
 
 NAME = "n1-000008004"
-MDEV, VFIO = era.chosen("1.7"), era.chosen("1.8")
+MDEV, VFIO = versions.from_option("1.7"), versions.from_option("1.8")
 HALF = vgpu(asked=Q4, status={"vGPUStatus": "vGPUConfigured", "uuid": "a-b"})
 
 

@@ -1,11 +1,11 @@
-"""Which era a Harvester is of, by its own word or by what its devices look like."""
+"""The Harvester version, as its setting, an option or its devices tell it."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import pytest
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester import version as era
+from ansible_collections.vgpu.fleet.plugins.module_utils.harvester import version as versions
 
 MDEV = {"status": {"availableTypes": {"NVIDIA A2-4Q": "nvidia-742"}}}
 VFIO = {"status": {"availableTypes": {"NVIDIA A2-4Q": "742"}}}
@@ -25,16 +25,16 @@ VFIO = {"status": {"availableTypes": {"NVIDIA A2-4Q": "742"}}}
 def test_the_servers_word_counts_and_then_the_devices(
     told: str, vgpus: list[dict[str, Any]], version: tuple[int, int, int]
 ) -> None:
-    assert (era.told(told) or era.seen(vgpus)).version == version
+    assert (versions.from_setting(told) or versions.from_devices(vgpus)).numbers == version
 
 
 @pytest.mark.parametrize("version", ["v1.2.2", "1.0", "0.3.0"])
 def test_a_version_without_vgpus_is_refused_however_it_is_known(version: str) -> None:
-    for find in (era.told, era.chosen):
-        with pytest.raises(era.TooOld, match="has no vGPUs"):
+    for find in (versions.from_setting, versions.from_option):
+        with pytest.raises(versions.TooOld, match="has no vGPUs"):
             find(version)
 
 
 def test_a_version_that_is_none_is_refused() -> None:
-    with pytest.raises(era.UnknownVersion):
-        era.chosen("latest")
+    with pytest.raises(versions.UnknownVersion):
+        versions.from_option("latest")

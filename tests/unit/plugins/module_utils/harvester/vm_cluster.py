@@ -8,7 +8,7 @@ import threading
 import time
 from typing import Any
 
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester import paths as r, version as era
+from ansible_collections.vgpu.fleet.plugins.module_utils.harvester import paths as r, version as versions
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.read.vm_usage import allocation, devices_of
 from ansible_collections.vgpu.fleet.plugins.module_utils.kube.client import AdmissionDenied, Conflict, NotFound
 from ansible_collections.vgpu.fleet.plugins.module_utils.kube.objects import key_of
@@ -16,7 +16,7 @@ from ansible_collections.vgpu.fleet.plugins.module_utils.kube.objects import key
 from tests.unit.plugins.module_utils.harvester import objects
 
 Json = dict[str, Any]
-ERA = era.chosen("1.8")
+VERSION = versions.from_option("1.8")
 # How many of each size there may be on a GPU.
 MOST = {"4": 4, "8": 2}
 
@@ -234,7 +234,7 @@ class Cluster:
                 vgpu["status"] = {"availableTypes": dict(offered)} if offered else {}
                 self._put(r.VGPUS, vgpu)
         thing = self.things[r.NODES][node]
-        counts = {ERA.resource(name): str(there.count(name)) for name in there}
+        counts = {VERSION.resource(name): str(there.count(name)) for name in there}
         thing["status"]["allocatable"] = thing["status"]["capacity"] = counts
         self._put(r.NODES, thing)
 
@@ -259,7 +259,7 @@ class Cluster:
                 for name, vgpu in sorted(self.things[r.VGPUS].items())
                 if name not in taken
                 and vgpu["status"].get("configureVGPUTypeName")
-                and ERA.resource(vgpu["status"]["configureVGPUTypeName"]) == resource
+                and VERSION.resource(vgpu["status"]["configureVGPUTypeName"]) == resource
             ]
             if not free:
                 return

@@ -106,11 +106,11 @@ def test_surplus_that_has_to_stay_is_told_with_the_reason(policy: Policy) -> Non
     record = fleet(gpu("n1:a", vfs=1), gpu("n2:a", "4Q 4Q"), down=["n2"])
     found = plan(record, [ask("4Q", 1)], policy)
     (stuck,) = found.stuck
-    assert (found.steps, found.proven) == ((), False)
+    assert (found.steps, found.optimal) == ((), False)
     assert stuck.as_dict() in found.as_dict()["stuck"]
     assert (stuck.gpu, stuck.profile, stuck.reason) == ("n2:a", "NVIDIA A2-4Q", "node n2 is not ready")
     enough = plan(record, [ask("4Q", 2)], policy)
-    assert (enough.stuck, enough.proven) == ((), True)
+    assert (enough.stuck, enough.optimal) == ((), True)
 
 
 def test_surplus_on_a_gpu_that_is_passed_through_is_told() -> None:
@@ -168,7 +168,7 @@ def test_the_fewest_gpus_are_touched() -> None:
     record = fleet(gpu("n1:a", "4Q@w 4Q 4Q"), gpu("n1:b", "4Q@w 4Q 4Q"), gpu("n2:a"))
     found = plan(record, [ask("4Q", 9)])
     assert found.touched == ("n2:a",)
-    assert found.proven
+    assert found.optimal
 
 
 def test_series_of_the_same_size_share_a_gpu_and_sizes_do_not() -> None:
@@ -403,7 +403,7 @@ def test_the_same_input_in_another_order_gives_the_same_plan() -> None:
 def test_steps_are_grouped_by_gpu_since_these_can_go_side_by_side() -> None:
     found = plan(fleet(gpu("n1:a"), gpu("n2:a")), [ask("4Q", 1, "gpu")])
     assert [(name, len(steps)) for name, steps in found.by_gpu()] == [("n1:a", 1), ("n2:a", 1)]
-    assert found.as_dict()["proven"] is True
+    assert found.as_dict()["optimal"] is True
 
 
 def test_a_mig_profile_goes_to_the_instances_there_are() -> None:
@@ -495,10 +495,10 @@ def test_exclusive_takes_what_is_too_much_from_as_few_gpus_as_possible() -> None
 
 def test_what_is_touched_in_any_case_leaves_no_doubt_on_a_large_fleet() -> None:
     unasked = fleet(*(gpu(f"n{number}:a", "8Q") for number in range(100)))
-    assert plan(unasked, [ask("4Q", 150)], EXCLUSIVE).proven
+    assert plan(unasked, [ask("4Q", 150)], EXCLUSIVE).optimal
     empty = fleet(*(gpu(f"n{number:02}:a") for number in range(100)))
     found = plan(empty, [ask("4Q", 1, "gpu", nodes=("n[0-4]?",)), ask("4C", 160)])
-    assert found.proven
+    assert found.optimal
     assert len(found.touched) == 53
 
 
@@ -547,7 +547,7 @@ def test_that_is_so_on_fleets_that_are_too_large_to_try_everything() -> None:
     spare = [gpu(f"c{number:02}:a", vfs=2) for number in range(90)]
     record = fleet(gpu("n1:a", vfs=1), gpu("n2:a", vfs=3), *spare, cordoned=[one.node for one in spare])
     found = plan(record, [ask("4Q", 1, nodes=("n1", "n2")), ask("4Q", 2, nodes=("n2", "c*"))])
-    assert (found.touched, found.proven) == (("n2:a",), True)
+    assert (found.touched, found.optimal) == (("n2:a",), True)
 
 
 def test_a_gpu_that_alone_can_meet_a_demand_is_never_superfluous() -> None:

@@ -59,7 +59,7 @@ class Problem:
         try:
             found = plan(self.fleet, self.demands, self.policy)
         except DoesNotFit as error:
-            event(f"does not fit, changes that would help: {len(error.changes)}")
+            event(f"does not fit, suggestions: {len(error.suggestions)}")
             return None
         except CountInUse:
             event("VMs hold more than was asked for")
@@ -174,7 +174,7 @@ def test_it_fits_exactly_if_some_layout_does_and_touches_as_few_gpus_as_any(worl
     assert (found is None) == (fewest is None)
     if found is not None and fewest is not None:
         # Nothing is claimed of a plan after which there is still too much.
-        assert found.proven is not bool(found.stuck)
+        assert found.optimal is not bool(found.stuck)
         consolidating = problem.policy.placement == "consolidate"
         assert len(found.touched) == fewest if consolidating else len(found.touched) >= fewest
 
@@ -188,7 +188,7 @@ def test_the_driver_takes_all_steps_in_order_and_then_the_demands_are_met(world:
     if found is None:
         return
     extra = problem.surplus
-    assert not (extra and found.proven)
+    assert not (extra and found.optimal)
     stays = Counter(one.profile for one in found.stuck)
     frozen = {node.name for node in problem.fleet.nodes if not node.ready}
     assert {one.node for one in found.stuck} <= frozen
@@ -223,7 +223,7 @@ def test_each_change_that_is_proposed_does_make_it_fit(world: World, data: st.Da
     try:
         plan(problem.fleet, problem.demands, problem.policy)
     except DoesNotFit as error:
-        proposals = [change.as_dict() for change in error.changes]
+        proposals = [suggestion.as_dict() for suggestion in error.suggestions]
     else:
         return
     for proposal in proposals:

@@ -118,10 +118,10 @@ def test_without_leave_to_cut_the_task_that_would_do_it_is_named() -> None:
     error = refusal(record, ask("3-40C", 4), policy=Policy())
     said = "(or first vgpu.fleet.harvester_mig: instances 2 x 3g.40gb on GPU n1:a, n2:a)"
     assert error.hint == f"It would fit with enable_mig: true {said}."
-    assert error.as_dict()["changes"][0]["tasks"] == [
+    assert error.as_dict()["suggestions"][0]["tasks"] == [
         {
             "gpus": ["n1:a", "n2:a"],
-            "cut": "2 x 3g.40gb",
+            "layout": "2 x 3g.40gb",
             "instances": [{"profile": "3g.40gb", "count": 2}],
             "relayout": False,
             "enable_sriov": False,
@@ -177,7 +177,7 @@ def test_few_gpus_are_cut_on_a_fleet_that_is_too_large_to_try_everything() -> No
     # Ten with one large and four small ones, ten with two large ones.
     assert len(plan(record, [ask("3-40C", 30), ask("1-10C", 40)], CUT).touched) == 20
     found = plan(record, [ask("2-20C", 19), ask("1-20C", 36)], CUT)
-    assert (len(found.touched), found.proven) == (14, True)
+    assert (len(found.touched), found.optimal) == (14, True)
 
 
 def creatable(record: Fleet, *, sriov: bool = False) -> dict[str, int]:

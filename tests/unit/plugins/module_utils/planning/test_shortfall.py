@@ -31,8 +31,8 @@ def rules(error: DoesNotFit) -> dict[str, str]:
     return {name: reason.rule for one in error.shortfalls for reason in one.reasons for name in reason.gpus}
 
 
-def changes(error: DoesNotFit) -> list[str]:
-    return [change.text for change in error.changes]
+def suggestions(error: DoesNotFit) -> list[str]:
+    return [suggestion.text for suggestion in error.suggestions]
 
 
 def test_each_gpu_is_named_with_the_rule_that_it_says_no_by() -> None:
@@ -53,7 +53,7 @@ def test_each_gpu_is_named_with_the_rule_that_it_says_no_by() -> None:
         "n5:a": "functions",
     }
     (short,) = error.shortfalls
-    assert (short.demand, short.profile, short.asked, short.missing) == (0, "NVIDIA A2-4Q", 20, 14)
+    assert (short.demand, short.profile, short.count, short.missing) == (0, "NVIDIA A2-4Q", 20, 14)
     assert "14 of 20 NVIDIA A2-4Q do not fit" in error.message
 
 
@@ -82,29 +82,29 @@ def test_a_mismatch_in_the_way_says_what_it_is_and_what_it_was_asked_to_be() -> 
 
 def test_switching_sriov_on_is_proposed_if_that_would_do() -> None:
     error = refusal(fleet(off("n1:a"), gpu("n2:a", "8Q@web")), ask("4Q", 4))
-    assert changes(error) == ["enable_sriov: true"]
+    assert suggestions(error) == ["enable_sriov: true"]
     assert "It would fit with enable_sriov: true." in error.hint
 
 
 def test_reprofile_is_proposed_if_that_would_do() -> None:
     error = refusal(fleet(gpu("n1:a", "8Q"), gpu("n2:a", "8Q@web")), ask("4Q", 4))
-    assert changes(error) == ["reprofile: true"]
+    assert suggestions(error) == ["reprofile: true"]
 
 
 def test_either_is_proposed_if_either_would_do_and_both_only_if_neither_does_alone() -> None:
-    assert changes(refusal(fleet(gpu("n1:a", "8Q"), off("n2:a")), ask("4Q", 4))) == [
+    assert suggestions(refusal(fleet(gpu("n1:a", "8Q"), off("n2:a")), ask("4Q", 4))) == [
         "enable_sriov: true",
         "reprofile: true",
     ]
-    assert changes(refusal(fleet(gpu("n1:a", "8Q"), off("n2:a")), ask("4Q", 5))) == [
+    assert suggestions(refusal(fleet(gpu("n1:a", "8Q"), off("n2:a")), ask("4Q", 5))) == [
         "enable_sriov: true and reprofile: true"
     ]
 
 
 def test_the_highest_count_that_fits_is_proposed() -> None:
     error = refusal(fleet(gpu("n1:a"), gpu("n2:a", "4Q")), ask("4Q", 100))
-    assert changes(error) == ["count: 8 for NVIDIA A2-4Q"]
-    assert error.changes[0].as_dict() == {
+    assert suggestions(error) == ["count: 8 for NVIDIA A2-4Q"]
+    assert error.suggestions[0].as_dict() == {
         "change": "count",
         "text": "count: 8 for NVIDIA A2-4Q",
         "demand": 0,
@@ -112,25 +112,25 @@ def test_the_highest_count_that_fits_is_proposed() -> None:
         "count": 8,
     }
     per_node = refusal(fleet(gpu("n1:a"), gpu("n2:a", vfs=3)), ask("4Q", 4, "node"))
-    assert changes(per_node) == ["count: 3 for NVIDIA A2-4Q"]
+    assert suggestions(per_node) == ["count: 3 for NVIDIA A2-4Q"]
 
 
 def test_a_demand_that_shuts_another_out_can_be_left_out() -> None:
     error = refusal(fleet(gpu("n1:a")), ask("4Q", 1), ask("8Q", 1))
-    assert any(text.startswith("no NVIDIA A2-") for text in changes(error))
+    assert any(text.startswith("no NVIDIA A2-") for text in suggestions(error))
 
 
 def test_the_fewest_vms_that_would_have_to_let_go_are_proposed() -> None:
     record = fleet(gpu("n1:a", "8Q@web 8Q@db"), gpu("n2:a", "8Q@app 8Q"))
-    assert changes(refusal(record, ask("4Q", 1))) == ["the vGPUs of default/app detached and reprofile: true"]
+    assert suggestions(refusal(record, ask("4Q", 1))) == ["the vGPUs of default/app detached and reprofile: true"]
     error = refusal(record, ask("4Q", 1), policy=REPROFILE)
-    assert error.changes[0].as_dict()["vms"] == ["default/app"]
-    assert changes(error) == ["the vGPUs of default/app detached"]
+    assert error.suggestions[0].as_dict()["vms"] == ["default/app"]
+    assert suggestions(error) == ["the vGPUs of default/app detached"]
 
 
 def test_nothing_is_proposed_that_would_not_do() -> None:
     error = refusal(fleet(gpu("n1:a", "8Q@a"), gpu("n2:a", "8Q@b")), ask("4Q", 8))
-    assert changes(error) == []
+    assert suggestions(error) == []
     assert error.hint == "No single change would make it fit."
 
 
@@ -138,7 +138,7 @@ def test_exclusive_refuses_to_take_a_vgpu_from_a_vm_and_names_both() -> None:
     error = refusal(fleet(gpu("n1:a", "8Q@web 8Q")), ask("4Q", 0), policy=Policy(exclusive=True))
     assert error.message == "n1:a: n1:a-00 is held by VM default/web, and nobody asked for it."
     assert rules(error) == {"n1:a": "in_use"}
-    assert changes(error) == ["the vGPUs of default/web detached"]
+    assert suggestions(error) == ["the vGPUs of default/web detached"]
 
 
 def test_exclusive_with_a_count_of_zero_does_not_take_from_a_vm_either() -> None:
@@ -156,9 +156,9 @@ def test_the_error_is_data_too() -> None:
     error = refusal(fleet(gpu("n1:a", "8Q@web")), ask("4Q", 1))
     record = json.loads(json.dumps(error.as_dict()))
     assert record["code"] == "does_not_fit"
-    assert record["proven"] is True
+    assert record["exhaustive"] is True
     assert record["shortfalls"][0]["reasons"][0]["gpus"] == ["n1:a"]
-    assert record["changes"][0]["change"] == "detach"
+    assert record["suggestions"][0]["change"] == "detach"
 
 
 def test_a_hundred_gpus_are_not_a_hundred_sentences() -> None:
@@ -168,5 +168,5 @@ def test_a_hundred_gpus_are_not_a_hundred_sentences() -> None:
 
 
 def test_an_answer_that_is_not_certain_says_so() -> None:
-    assert "one that fits may exist" in str(DoesNotFit([], [], proven=False))
+    assert "one that fits may exist" in str(DoesNotFit([], [], exhaustive=False))
     assert "may exist" not in str(DoesNotFit([], []))

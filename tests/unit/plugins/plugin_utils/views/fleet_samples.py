@@ -67,7 +67,7 @@ def berlin_info() -> Json:
             finding("type_differs", "gpu-b-000008006", drifted),
             finding("restart_required", "default/cad-7", f"{restart} restarted."),
             finding(
-                "stale_note",
+                "stale_annotation",
                 "default/old",
                 "VM default/old is stopped and noted to have vGPUs that it does not ask for.",
             ),

@@ -20,7 +20,11 @@ def finding(kind: str, device: str, text: str = "") -> Json:
 
 def harvester_info(fleet: Fleet, findings: Sequence[Json] = ()) -> Json:
     """What harvester_gpu_info returns, as far as records are made from it."""
-    return {**fleet.as_dict(), "findings": list(findings), "harvester": {"version": "1.8", "era": "vendor_vfio"}}
+    return {
+        **fleet.as_dict(),
+        "findings": list(findings),
+        "harvester": {"version": "1.8", "vfio_framework": "vendor_vfio"},
+    }
 
 
 def vsphere_info(found: Snapshot) -> Json:

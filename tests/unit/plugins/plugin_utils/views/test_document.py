@@ -35,7 +35,7 @@ def strict(schema: Any) -> Any:
 def harvester(cluster: str = "lab", contents: str = "4Q@web 4Q~8Q") -> Json:
     waiting = UnboundRequest("NVIDIA A2-4Q", 1, vm("waiting", running=False))
     found = fleet(gpu("n1:a", contents), gpu("n2:a", board="A100", mode="mig", max_instances=MIG), claims=[waiting])
-    findings = [finding(kind, device) for kind, device in (("lost_label", "n1"), ("driver_addon", "addon"))]
+    findings = [finding(kind, device) for kind, device in (("missing_label", "n1"), ("driver_addon", "addon"))]
     return fleet_record(harvester_info(found, findings), cluster=cluster)
 
 

@@ -101,7 +101,7 @@ def test_findings_stand_where_they_belong_and_say_what_has_to_be_restarted() -> 
         findings=(
             finding("restart_required", "default/web", "VM default/web is out of date."),
             finding("graphics_pending", "n1", "Graphics of n1 are configured and not in force."),
-            finding("broken_note", "default/x", "The note is broken."),
+            finding("invalid_annotation", "default/x", "The note is broken."),
         ),
     )
     page = parsed(fleet_map([shown]))
@@ -158,7 +158,7 @@ NASTY = st.one_of(
 
 @given(NASTY, NASTY, NASTY, NASTY)
 def test_names_of_a_cluster_stay_text_whatever_they_are(vm: str, node: str, said: str, cluster: str) -> None:
-    shown = record(gpu("n1:a", "4Q@web"), findings=(finding("not_counted", "n1:a-00", said),), cluster=cluster)
+    shown = record(gpu("n1:a", "4Q@web"), findings=(finding("not_allocatable", "n1:a-00", said),), cluster=cluster)
     shown["nodes"][0]["name"] = node
     one = shown["nodes"][0]["gpus"][0]
     one.update(board=vm, address=node, name=said, unavailable_reason=said)

@@ -106,11 +106,11 @@ def test_vsphere_has_the_same_metrics_with_details_of_what_vms_use() -> None:
 
 
 def test_drift_findings_are_counted_and_zero_where_there_are_none() -> None:
-    repairable = {"kind": "stale_note", "device": "default/web", "text": "", "repair": "vm"}
-    other = {"kind": "not_counted", "device": "n1", "text": "", "repair": ""}
+    repairable = {"kind": "stale_annotation", "device": "default/web", "text": "", "repair": "vm"}
+    other = {"kind": "not_allocatable", "device": "n1", "text": "", "repair": ""}
     text = drift_written(repairable, other, {**other, "device": "n2"}, {**other, "kind": "new"})
-    assert value(text, "vgpu_fleet_drift_findings", kind="stale_note", repairable="true") == 1
-    assert value(text, "vgpu_fleet_drift_findings", kind="not_counted", repairable="false") == 2
+    assert value(text, "vgpu_fleet_drift_findings", kind="stale_annotation", repairable="true") == 1
+    assert value(text, "vgpu_fleet_drift_findings", kind="not_allocatable", repairable="false") == 2
     assert value(text, "vgpu_fleet_drift_findings", kind="new") == 1
     assert value(text, "vgpu_fleet_drift_findings", kind="type_differs") == 0
     assert value(text, "vgpu_fleet_drift_last_success_timestamp_seconds") == NOW
@@ -159,5 +159,5 @@ def test_a_file_of_somebody_else_is_refused() -> None:
 
 
 def test_every_metric_is_written_by_some_fleet() -> None:
-    record = harvester_record(gpu("n1:a", "4Q"), findings=(finding("not_counted", "n1"),))
+    record = harvester_record(gpu("n1:a", "4Q"), findings=(finding("not_allocatable", "n1"),))
     assert set(parsed(drift_written(existing=written(record)))) == set(FAMILIES)

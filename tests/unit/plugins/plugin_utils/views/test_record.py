@@ -144,7 +144,7 @@ def test_findings_are_found_where_they_belong_and_each_only_there() -> None:
             finding("restart_required", "default/web"),
             finding("no_functions", "n1:a"),
             finding("graphics_pending", "n1"),
-            finding("broken_note", "default/elsewhere"),
+            finding("invalid_annotation", "default/elsewhere"),
         ),
     )
     found = one_gpu(record)

@@ -67,7 +67,7 @@ def run(
         seconds=0.5,
     )
     concern = request.concerns(planned.plan.fleet)
-    goals = vgpu_layout.goals(planned.plan, concern, planned.cluster.era)
+    goals = vgpu_layout.goals(planned.plan, concern, planned.cluster.version)
     task.apply(planned, goals, planned.plan.outcome(), wait=True)
     return planned, task
 

@@ -115,7 +115,7 @@ class Fleet:
         # How often a wait looks for causes depends on the time, not on the number of devices.
         cluster = Cluster.connect({"host": self.server.url, "api_key": "any", "fail_fast": False})
         plan = request.plan(cluster.fleet_for_planning)
-        goals = vgpu_layout.goals(plan, request.concerns(plan.fleet), cluster.era)
+        goals = vgpu_layout.goals(plan, request.concerns(plan.fleet), cluster.version)
         return apply_steps(cluster, plan.steps, goals, plan.outcome(), check_mode=False, wait=True, seconds=60)
 
 

@@ -21,7 +21,7 @@ from typing import Any
 from ansible_collections.vgpu.fleet.plugins.module_utils.errors import FleetError
 from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.mig import read_wanted
 from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.model import Fleet
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester import paths as r, version as era
+from ansible_collections.vgpu.fleet.plugins.module_utils.harvester import paths as r, version as versions
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.addon.apply import VmLists
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.cluster import Cluster
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.decide.devices import DeviceRequest, plan_devices
@@ -108,7 +108,7 @@ class World:
 
     @property
     def vendor_vfio(self) -> bool:
-        return era.chosen(self.version).vendor_vfio
+        return versions.from_option(self.version).vendor_vfio
 
 
 def address(function: int) -> str:

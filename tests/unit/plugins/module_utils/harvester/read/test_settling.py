@@ -208,7 +208,7 @@ def test_a_settled_fleet_is_read_once_whether_it_fits_or_not(monkeypatch):
     assert planning.plan().seconds == 300
     with pytest.raises(DoesNotFit) as caught:
         planning.plan(count=9)
-    assert caught.value.proven
+    assert caught.value.exhaustive
     assert (planning.waits, planning.read) == ([], 2)
 
 
@@ -227,7 +227,7 @@ def test_in_check_mode_the_answer_says_that_it_is_not_final(monkeypatch):
     assert f"GPU {GPU} (its vGPU devices do not offer any types yet) is still changing" in error.hint
     assert "not final" in error.hint
     assert "No single change" not in str(error)
-    assert not error.proven
+    assert not error.exhaustive
     assert error.as_dict()["unsettled"][0]["gpu"] == GPU
     assert planning.waits == []
     halfway = snapshot(vgpus=[stamped(one, 2) for one in CHANGING["refreshed one by one"][0]])

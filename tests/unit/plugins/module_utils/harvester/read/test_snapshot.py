@@ -152,9 +152,9 @@ def test_findings_name_what_disagrees():
         vms=[vm("v", note="oops")],
     )
     assert [(one.kind, one.device) for one in findings(taken, taken.fleet)] == [
-        ("broken_note", "default/v"),
+        ("invalid_annotation", "default/v"),
         ("type_differs", "n1-000008004"),
         ("not_configured", "n1-000008005"),
         ("not_removed", "n1-000008006"),
-        ("lost_label", "n1-000008007"),
+        ("missing_label", "n1-000008007"),
     ]

@@ -449,7 +449,7 @@ def test_notes_of_any_shape_are_read_or_told(text, readable):
         taken = snapshot(**ready(4), vms=[machine], instances=[started(machine)] if running else [])
         assert held(taken) == {D4: ["odd"]}
         kinds = [one.kind for one in findings(taken, taken.fleet)]
-        assert ("broken_note" in kinds) is not readable
+        assert ("invalid_annotation" in kinds) is not readable
 
 
 def test_keys_of_a_note_are_read_as_the_controllers_read_them():

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.profile_resolver import ProfileResolver
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester import version as era
+from ansible_collections.vgpu.fleet.plugins.module_utils.harvester import version as versions
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.apply import journal
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.apply.journal import CHANGING, DONE, PLANNED, Entry
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.reprofile.records import (
@@ -34,7 +34,9 @@ def machine(*entries: Json, version: str = "1.8", started: bool = False, **spec:
     found["spec"] |= spec
     found["spec"]["template"]["spec"]["domain"]["devices"] = {field: list(entries)}
     found["status"] = {"printableStatus": "Running" if started else "Stopped"}
-    return VmState(found, instance("web") if started else None, era.chosen(version), ProfileResolver(sorted(TYPES)))
+    return VmState(
+        found, instance("web") if started else None, versions.from_option(version), ProfileResolver(sorted(TYPES))
+    )
 
 
 @pytest.mark.parametrize(

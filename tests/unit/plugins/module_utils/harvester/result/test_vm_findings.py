@@ -45,7 +45,7 @@ def kinds(version: str, trainer: dict[str, Any], *, running: bool = False) -> li
 
 @pytest.mark.parametrize("version", ["1.7", "1.8"])
 def test_a_note_that_outlived_the_devices_of_a_stopped_vm_is_found(version: str) -> None:
-    assert kinds(version, machine(version, noted=["n1-000008004"])) == ["stale_note"]
+    assert kinds(version, machine(version, noted=["n1-000008004"])) == ["stale_annotation"]
     assert kinds(version, machine(version, device("n1-000008004"), noted=["n1-000008004"])) == []
     assert kinds(version, machine(version, noted=["n1-000008004"]), running=True) == []
 

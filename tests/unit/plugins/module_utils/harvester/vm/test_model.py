@@ -20,7 +20,7 @@ FOUR_Q, FOUR_A, EIGHT_Q = "NVIDIA A2-4Q", "NVIDIA A2-4A", "NVIDIA A2-8Q"
 WHOLE = {"name": "nic", "deviceName": "intel.com/82599_ETHERNET_CONTROLLER"}
 WHOLE_GPU = {"name": "card", "deviceName": "nvidia.com/GA107GL_A2__A16"}
 MDEV, VFIO, LATER = HarvesterVersion((1, 7, 0)), HarvesterVersion((1, 8, 0)), HarvesterVersion((1, 9, 0))
-eras = pytest.mark.parametrize("era", [MDEV, VFIO], ids=str)
+eras = pytest.mark.parametrize("version", [MDEV, VFIO], ids=str)
 
 
 def resource(profile):
@@ -31,7 +31,7 @@ def vgpu(name, profile=FOUR_Q, **more):
     return {"name": name, "deviceName": resource(profile), **more}
 
 
-def machine(era, *, gpus=None, host_devices=None, note=None, runs_with=None):
+def machine(version, *, gpus=None, host_devices=None, note=None, runs_with=None):
     devices = {}
     if gpus is not None:
         devices["gpus"] = gpus
@@ -48,11 +48,11 @@ def machine(era, *, gpus=None, host_devices=None, note=None, runs_with=None):
             "spec": {"domain": {"devices": runs_with}},
             "status": {"phase": "Running", "nodeName": "gpu-a"},
         }
-    return VmState(vm, instance, era, ProfileResolver([FOUR_Q, FOUR_A, EIGHT_Q]))
+    return VmState(vm, instance, version, ProfileResolver([FOUR_Q, FOUR_A, EIGHT_Q]))
 
 
-def in_field(era, devices):
-    return {"host_devices": devices} if era.vendor_vfio else {"gpus": devices}
+def in_field(version, devices):
+    return {"host_devices": devices} if version.vendor_vfio else {"gpus": devices}
 
 
 def written(planned):
@@ -62,7 +62,7 @@ def written(planned):
 def after(planned, **more):
     """The machine with the plan carried out."""
     return machine(
-        planned.machine.era,
+        planned.machine.version,
         gpus=planned.devices["gpus"],
         host_devices=planned.devices["hostDevices"],
         note=planned.note_text,
@@ -82,36 +82,36 @@ OFF = {"virtualGPUOptions": {"display": {"enabled": False}}}
 # As the collection wrote it once: right up to KubeVirt 1.2; from 1.3 on it starts, without a boot display.
 FORMER = {"virtualGPUOptions": {"display": {"ramFB": {"enabled": False}}}}
 gpu_eras = pytest.mark.parametrize(
-    "era", [OLDEST, OLD, HarvesterVersion((1, 4, 2)), MDEV], ids=lambda era: str(era.version)
+    "version", [OLDEST, OLD, HarvesterVersion((1, 4, 2)), MDEV], ids=lambda version: str(version.numbers)
 )
 
 
 @gpu_eras
-def test_h6_of_several_gpus_the_first_has_the_boot_display_and_each_says_so(era):
+def test_h6_of_several_gpus_the_first_has_the_boot_display_and_each_says_so(version):
     """Right in all versions of KubeVirt: from 1.3 on a vGPU that says nothing has no display if another does."""
-    planned = plan(machine(era, host_devices=[WHOLE]), {FOUR_Q: 3}, restart=False)
+    planned = plan(machine(version, host_devices=[WHOLE]), {FOUR_Q: 3}, restart=False)
     assert written(planned) == {
         "gpus": [vgpu("vgpu-0", **SHOWN), vgpu("vgpu-1", **HEADLESS), vgpu("vgpu-2", **HEADLESS)]
     }
     assert after(planned).displays == 1
-    assert written(plan(machine(era), {FOUR_Q: 1}, restart=False)) == {"gpus": [vgpu("vgpu-0")]}
+    assert written(plan(machine(version), {FOUR_Q: 1}, restart=False)) == {"gpus": [vgpu("vgpu-0")]}
 
 
 @gpu_eras
-def test_h6_a_vm_that_starts_as_it_is_is_left_alone(era):
+def test_h6_a_vm_that_starts_as_it_is_is_left_alone(version):
     pairs = [[vgpu("a", **SHOWN), vgpu("b", **HEADLESS)], [vgpu("a", **OFF), vgpu("b", **HEADLESS)]]
     pairs.append([vgpu("a"), vgpu("b", **FORMER)])
-    if not era.display_for_each_vgpu:
+    if not version.display_for_each_vgpu:
         pairs += [[vgpu("a"), vgpu("b")], [vgpu("a"), vgpu("b", virtualGPUOptions={})]]
     for has in pairs:
-        assert not plan(machine(era, gpus=has), {FOUR_Q: 2}, restart=False).changed
+        assert not plan(machine(version, gpus=has), {FOUR_Q: 2}, restart=False).changed
 
 
 @gpu_eras
-def test_h6_several_boot_displays_are_repaired_and_other_options_kept(era):
+def test_h6_several_boot_displays_are_repaired_and_other_options_kept(version):
     second = vgpu("b", virtualGPUOptions={"display": {"enabled": True}}, tag="x")
     planned = plan(
-        machine(era, gpus=[vgpu("a", virtualGPUOptions={"display": {}}), second]), {FOUR_Q: 2}, restart=False
+        machine(version, gpus=[vgpu("a", virtualGPUOptions={"display": {}}), second]), {FOUR_Q: 2}, restart=False
     )
     assert written(planned)["gpus"] == [vgpu("a", **SHOWN), {**second, **HEADLESS}]
     assert after(planned).displays == 1
@@ -119,67 +119,67 @@ def test_h6_several_boot_displays_are_repaired_and_other_options_kept(era):
 
 def test_h6_up_to_kubevirt_1_2_two_gpus_without_options_have_two_boot_displays():
     has = [vgpu("a"), vgpu("b")]
-    counts = [machine(era, gpus=has).displays for era in (OLDEST, OLD, HarvesterVersion((1, 4, 2)), MDEV)]
+    counts = [machine(version, gpus=has).displays for version in (OLDEST, OLD, HarvesterVersion((1, 4, 2)), MDEV)]
     assert counts == [2, 2, 1, 1]
     planned = plan(machine(OLD, gpus=has), {FOUR_Q: 2}, restart=False)
     assert written(planned)["gpus"] == [vgpu("a", **SHOWN), vgpu("b", **HEADLESS)]
 
 
 @gpu_eras
-def test_the_vgpu_that_has_the_display_keeps_it_when_others_come(era):
+def test_the_vgpu_that_has_the_display_keeps_it_when_others_come(version):
     has = [vgpu("a", **OFF), vgpu("b", **SHOWN)]
-    planned = plan(machine(era, gpus=has), {FOUR_Q: 3}, restart=False)
+    planned = plan(machine(version, gpus=has), {FOUR_Q: 3}, restart=False)
     assert written(planned)["gpus"] == [*has, vgpu("vgpu-0", **HEADLESS)]
-    passed_on = plan(machine(era, gpus=[vgpu("a", **OFF), vgpu("b", FOUR_A, **SHOWN)]), {FOUR_Q: 1}, restart=False)
+    passed_on = plan(machine(version, gpus=[vgpu("a", **OFF), vgpu("b", FOUR_A, **SHOWN)]), {FOUR_Q: 1}, restart=False)
     assert written(passed_on)["gpus"] == [vgpu("a", **SHOWN)]
 
 
 @gpu_eras
-def test_the_display_passes_on_when_the_vgpu_that_had_it_goes(era):
+def test_the_display_passes_on_when_the_vgpu_that_had_it_goes(version):
     has = [vgpu("a", EIGHT_Q, **SHOWN), vgpu("b", FOUR_Q, **HEADLESS)]
-    planned = plan(machine(era, gpus=has), {FOUR_Q: 1}, restart=False)
+    planned = plan(machine(version, gpus=has), {FOUR_Q: 1}, restart=False)
     assert written(planned)["gpus"] == [vgpu("b", **SHOWN)]
 
 
 @gpu_eras
-def test_a_vm_that_has_no_display_by_choice_keeps_it_so(era):
+def test_a_vm_that_has_no_display_by_choice_keeps_it_so(version):
     headless = vgpu("a", **HEADLESS)
-    assert not plan(machine(era, gpus=[headless]), {FOUR_Q: 1}, restart=False).changed
-    more = plan(machine(era, gpus=[headless]), {FOUR_Q: 2}, restart=False)
+    assert not plan(machine(version, gpus=[headless]), {FOUR_Q: 1}, restart=False).changed
+    more = plan(machine(version, gpus=[headless]), {FOUR_Q: 2}, restart=False)
     assert written(more)["gpus"] == [headless, vgpu("vgpu-0", **HEADLESS)]
 
 
 @eras
-def test_whole_devices_are_left_alone(era):
-    has = machine(era, host_devices=[WHOLE, WHOLE_GPU])
+def test_whole_devices_are_left_alone(version):
+    has = machine(version, host_devices=[WHOLE, WHOLE_GPU])
     assert not plan(has, {}, restart=False).changed
     planned = plan(has, {FOUR_Q: 1}, restart=False)
     assert [device for device in planned.devices["hostDevices"] if not has.type_of(device)] == [WHOLE, WHOLE_GPU]
 
 
 @eras
-def test_names_that_harvester_has_rewritten_are_no_difference(era):
-    first = plan(machine(era), {FOUR_Q: 2}, restart=False)
+def test_names_that_harvester_has_rewritten_are_no_difference(version):
+    first = plan(machine(version), {FOUR_Q: 2}, restart=False)
     renamed = {
         name: [{**device, "name": f"gpu-a-00000800{index}"} for index, device in enumerate(devices)]
         for name, devices in first.devices.items()
     }
-    again = machine(era, gpus=renamed["gpus"], host_devices=renamed["hostDevices"])
+    again = machine(version, gpus=renamed["gpus"], host_devices=renamed["hostDevices"])
     assert not plan(again, {FOUR_Q: 2}, restart=False).changed
 
 
 @eras
-def test_what_is_too_much_goes_from_the_end_and_lists_that_get_empty_vanish(era):
-    has = machine(era, **in_field(era, [vgpu("a"), vgpu("b")]))
-    field = "hostDevices" if era.vendor_vfio else "gpus"
+def test_what_is_too_much_goes_from_the_end_and_lists_that_get_empty_vanish(version):
+    has = machine(version, **in_field(version, [vgpu("a"), vgpu("b")]))
+    field = "hostDevices" if version.vendor_vfio else "gpus"
     assert [device["name"] for device in written(plan(has, {FOUR_Q: 1}, restart=False))[field]] == ["a"]
     assert written(plan(has, {}, restart=False)) == {field: None}
 
 
 @eras
-def test_two_of_the_same_name_are_told_apart(era):
+def test_two_of_the_same_name_are_told_apart(version):
     planned = plan(
-        machine(era, **in_field(era, [vgpu("provisioned"), vgpu("provisioned")])), {FOUR_Q: 2}, restart=False
+        machine(version, **in_field(version, [vgpu("provisioned"), vgpu("provisioned")])), {FOUR_Q: 2}, restart=False
     )
     names = [device["name"] for devices in planned.devices.values() for device in devices]
     assert names == ["provisioned", "vgpu-0"]
@@ -215,11 +215,11 @@ devices = st.lists(
 
 
 @given(st.sampled_from([OLD, MDEV, VFIO, LATER]), devices, devices, counts)
-def test_any_vm_gets_exactly_what_is_asked_for_and_a_second_plan_changes_nothing(era, gpus, host_devices, target):
-    before = machine(era, gpus=gpus, host_devices=host_devices)
+def test_any_vm_gets_exactly_what_is_asked_for_and_a_second_plan_changes_nothing(version, gpus, host_devices, target):
+    before = machine(version, gpus=gpus, host_devices=host_devices)
     planned = plan(before, target, restart=False)
     assert planned.vgpus == Counter(target)
-    wrong_field = "gpus" if era.vendor_vfio else "hostDevices"
+    wrong_field = "gpus" if version.vendor_vfio else "hostDevices"
     assert all(before.type_of(device) is None for device in planned.devices[wrong_field])
     whole = [device for name in ("gpus", "hostDevices") for device in before.devices[name] if device == WHOLE]
     assert [one for name in ("gpus", "hostDevices") for one in planned.devices[name] if one == WHOLE] == whole
@@ -231,9 +231,9 @@ def test_any_vm_gets_exactly_what_is_asked_for_and_a_second_plan_changes_nothing
 
 # Restarts
 @eras
-def test_a_running_vm_needs_a_restart_only_for_other_profiles(era):
-    field = "hostDevices" if era.vendor_vfio else "gpus"
-    same = machine(era, **in_field(era, [vgpu("renamed")]), runs_with={field: [vgpu("vgpu-0")]})
+def test_a_running_vm_needs_a_restart_only_for_other_profiles(version):
+    field = "hostDevices" if version.vendor_vfio else "gpus"
+    same = machine(version, **in_field(version, [vgpu("renamed")]), runs_with={field: [vgpu("vgpu-0")]})
     assert not same.restart_required
     assert not plan(same, {FOUR_Q: 1}, restart=True).changed
     more = plan(same, {FOUR_Q: 2}, restart=False)
@@ -259,9 +259,9 @@ def test_the_note_tells_what_a_running_vm_got():
 
 # Notes of stopped VMs
 @eras
-def test_a_stopped_vm_without_vgpus_loses_its_note(era):
-    part = "hostdevices" if era.vendor_vfio else "gpus"
-    stale = machine(era, note={part: {resource(FOUR_Q): ["gpu-a-000008004"]}})
+def test_a_stopped_vm_without_vgpus_loses_its_note(version):
+    part = "hostdevices" if version.vendor_vfio else "gpus"
+    stale = machine(version, note={part: {resource(FOUR_Q): ["gpu-a-000008004"]}})
     planned = plan(stale, {}, restart=False)
     assert planned.patch["metadata"]["annotations"] == {NOTE: None}
     assert "spec" not in planned.patch

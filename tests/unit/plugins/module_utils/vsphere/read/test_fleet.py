@@ -87,7 +87,7 @@ def test_a_running_vm_that_no_gpu_lists_is_a_claim_on_its_host_and_a_doubt():
     found = snapshot(host(), vms=(vm("lagging", "nvidia_a40-8q"),))
     (claim,) = found.fleet.claims
     assert (claim.node, claim.holder.running) == ("esx1", True)
-    assert all("lagging" in doubts[0] for doubts in found.estimates.values())
+    assert all("lagging" in notes[0] for notes in found.estimates.values())
 
 
 def test_a_vm_that_the_host_does_not_have_is_a_doubt():
