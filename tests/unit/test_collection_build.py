@@ -114,3 +114,18 @@ def test_help_shows_every_target() -> None:
     assert targets == set(re.findall(r"^  ([a-z-]+) ", shown, re.MULTILINE))
     assert {"demo", "test", "lint", "unit", "integration", "sanity", "replay", "lab", "lab-up", "lab-down"} <= targets
     assert {"playbook", "bench", "docs", "clean", "help"} <= targets
+
+
+def test_the_collections_that_roles_and_playbooks_use_are_dependencies() -> None:
+    used: dict[str, set[str]] = {}
+    for path in tracked_files():
+        name = path.relative_to(CHECKOUT)
+        if name.parts[0] in ("roles", "playbooks") and path.suffix == ".yml":
+            for collection in re.findall(
+                r"(?:^|[\s('\"])([a-z]+\.[a-z]+)\.[a-z_0-9]+:$", path.read_text(), re.MULTILINE
+            ):
+                used.setdefault(collection, set()).add(str(name))
+    assert set(used) - {"ansible.builtin", "vgpu.fleet", "awx.awx"} == set(GALAXY["dependencies"])
+    # Only administrators of AWX need it, and the README names it.
+    assert used["awx.awx"] == {"playbooks/awx_setup.yml"}
+    assert "awx.awx" in (CHECKOUT / "README.md").read_text()
