@@ -8,32 +8,30 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: rancher_gpu_pool
-short_description: A machine pool of a Rancher cluster on Harvester, with vGPUs
+short_description: Manage a machine pool with vGPUs of a Rancher cluster on Harvester
 version_added: 0.1.0
 author:
   - The vgpu.fleet contributors (@vgpu-fleet)
 description:
-  - Makes, changes and removes a machine pool of a cluster that Rancher provisions on Harvester, with the pool's
-    machine config. The cluster itself has to exist.
-  - All machines of a pool ask for the same vGPUs by profile. Which devices they get is decided when they start.
-  - Before anything is changed it is checked that all pools on that Harvester fit together. What the pool has already
-    is its own, what other pools still lack is kept for them, and where machines are replaced there must be room for
-    those that come before an old one goes. Rancher itself does not ask, and makes machines that cannot start over and
-    over.
-  - A pool that Rancher's pages have made is read as equal where it says the same, whatever names its vGPU requests
-    have.
+  - Creates, changes and removes a machine pool of a cluster that Rancher provisions on Harvester, together with the
+    pool's machine config. The cluster itself must exist.
+  - All machines of a pool request the same vGPUs by profile. Harvester assigns the devices when the machines start.
+  - Before it changes anything, the module checks that all pools on that Harvester fit together. It counts the vGPUs
+    that the pool already has as its own, reserves what other pools still need, and makes sure that a replacement of
+    machines finds room. Rancher does not check this and recreates machines that cannot start indefinitely.
+  - A pool that was created in the Rancher UI is compared by its meaning. The names of its vGPU requests do not matter.
   - Rancher replaces the machines of every pool that refers to a C(HarvesterConfig) that changes. The module changes a
     C(HarvesterConfig) only if the pool refers to it and no other pool of any cluster does. A pool that shares its
     C(HarvesterConfig) gets a new one when its machines have to change; the shared one stays as it is.
 options:
   cluster:
     description:
-      - The cluster, by its name in Rancher.
+      - The name of the cluster in Rancher.
     type: str
     required: true
   name:
     description:
-      - The pool.
+      - The name of the pool.
     type: str
     required: true
   namespace:
@@ -43,58 +41,60 @@ options:
     default: fleet-default
   quantity:
     description:
-      - How many machines the pool has. Required for a new pool.
+      - The number of machines. Required for a new pool.
     type: int
   roles:
     description:
-      - What the machines are in their cluster. A new pool has workers unless this says otherwise.
+      - The roles of the machines in their cluster. Defaults to V(worker) for a new pool.
     type: list
     elements: str
     choices: [etcd, control_plane, worker]
   vgpus:
     description:
-      - The vGPUs of each machine. An empty list takes them away.
-      - Up to Harvester 1.7 a machine can have one only. From 1.8 on several need a machine driver that was built for
-        Harvester 1.8; with older ones Rancher fails to make the machines.
+      - The vGPUs of each machine. An empty list removes them.
+      - Several vGPUs per machine work on Harvester 1.4.2 to 1.7. Up to Harvester 1.4.1 such a machine does not boot,
+        because KubeVirt gives each vGPU a boot display. From Harvester 1.8 on every released machine driver of Rancher
+        (up to v1.0.6) fails to create it. The module reads the driver's version and refuses several vGPUs where they
+        cannot work. See O(allow_multiple_vgpus).
     type: list
     elements: dict
     suboptions:
       profile:
         description:
-          - The profile, in any spelling.
+          - The profile, in any of its spellings.
         type: str
         required: true
       count:
         description:
-          - How many of it.
+          - The number of vGPUs of this profile.
         type: int
         default: 1
   cpus:
     description:
-      - CPU cores of each machine. A new pool has 2 unless this says otherwise.
+      - The CPU cores of each machine. Defaults to 2 for a new pool.
     type: int
   memory_gib:
     description:
-      - Memory of each machine. A new pool has 4 GiB unless this says otherwise.
+      - The memory of each machine in GiB. Defaults to 4 for a new pool.
     type: int
   image:
     description:
-      - Image of the disk that machines boot from, as C(namespace/name). A new pool needs it here or in O(disks).
+      - The image of the boot disk, as C(namespace/name). A new pool needs it here or in O(disks).
     type: str
   disks:
     description:
-      - The disks of each machine, the one to boot from first. A new pool has one of 40 GiB unless this says otherwise.
+      - The disks of each machine, beginning with the boot disk. Defaults to one disk of 40 GiB for a new pool.
     type: list
     elements: dict
     suboptions:
       size_gib:
         description:
-          - Its size.
+          - The size of the disk in GiB.
         type: int
         required: true
       image:
         description:
-          - Its image, as C(namespace/name). The first disk has O(image) unless this says otherwise.
+          - The image of the disk, as C(namespace/name). Defaults to O(image) for the first disk.
         type: str
       storage_class:
         description:
@@ -102,17 +102,17 @@ options:
         type: str
       bus:
         description:
-          - How it is attached. Harvester takes C(virtio) where nothing is said.
+          - The bus of the disk. Harvester defaults to C(virtio).
         type: str
   networks:
     description:
-      - The networks of each machine, as C(namespace/name). The first one is that of the machine's address. Required
-        for a new pool.
+      - The networks of each machine, as C(namespace/name). Rancher takes the machine's address from the first one.
+        Required for a new pool.
     type: list
     elements: str
   vm_namespace:
     description:
-      - The namespace of the VMs on Harvester. A new pool has V(default) unless this says otherwise.
+      - The namespace of the VMs on Harvester. Defaults to V(default) for a new pool.
     type: str
   ssh_user:
     description:
@@ -120,9 +120,9 @@ options:
     type: str
   user_data:
     description:
-      - Cloud-init user data. It has to install and start C(qemu-guest-agent), without which Rancher never learns a
-        machine's address.
-      - It is neither returned nor shown in the diff, since it may hold passwords.
+      - Cloud-init user data. It has to install and start C(qemu-guest-agent). Without the agent, Rancher does not get
+        the address of a machine.
+      - The module neither returns it nor shows it in the diff, since it may hold passwords.
     type: str
   labels:
     description:
@@ -136,32 +136,37 @@ options:
     suboptions:
       key:
         description:
-          - Its key.
+          - The key of the taint.
         type: str
         required: true
       value:
         description:
-          - Its value.
+          - The value of the taint.
         type: str
       effect:
         description:
-          - What it does.
+          - The effect of the taint.
         type: str
         choices: [NoSchedule, PreferNoSchedule, NoExecute]
         required: true
   rolling_update:
     description:
-      - How Rancher replaces machines.
+      - How Rancher replaces machines, by the rules of Cluster API's C(MachineDeployment). New machines are created up
+        to the surge, and an old machine is removed while no more than O(rolling_update.max_unavailable) are missing.
+      - At least one of the two has to be above zero.
     type: dict
     suboptions:
       max_surge:
         description:
-          - How many machines, or which share of them, may come before old ones go. Rancher takes V(1).
-          - With V(0) old ones go first, which is the only way when all vGPUs are in use.
+          - The number of machines, or the percentage of the quantity rounded up, that may exist above the quantity.
+            Rancher defaults to V(1).
+          - If all vGPUs are in use, set this to V(0) or O(rolling_update.max_unavailable) to at least V(1), so that an
+            old machine is removed before its successor starts.
         type: str
       max_unavailable:
         description:
-          - How many machines, or which share of them, may be missing at a time. Rancher takes V(0).
+          - The number of machines, or the percentage of the quantity rounded down, that may be missing at a time.
+            Rancher defaults to V(0).
         type: str
   state:
     description:
@@ -171,7 +176,7 @@ options:
     default: present
   owner:
     description:
-      - The owner in the labels of every C(HarvesterConfig) that the module makes,
+      - The owner in the labels of every C(HarvesterConfig) that the module creates,
         C(app.kubernetes.io/managed-by=vgpu.fleet) and C(vgpu.fleet/owner).
       - With O(state=absent), the module deletes the pool's C(HarvesterConfig) only if it carries these labels and no
         other pool refers to it. Otherwise a warning says that it stays.
@@ -179,19 +184,28 @@ options:
     default: vgpu.fleet
   harvester_cluster:
     description:
-      - The id of the Harvester in Rancher, such as C(c-m-abcdef12). By default it is read from the cluster's cloud
-        credential.
+      - The id of the Harvester in Rancher, such as C(c-m-abcdef12). By default the module reads it from the cloud
+        credential of the pool, or else of the cluster.
+      - If the credential can be read and names another Harvester, the task fails.
     type: str
+  allow_multiple_vgpus:
+    description:
+      - Whether to accept several vGPUs per machine on Harvester 1.8 or newer if it is unknown whether Rancher's machine
+        driver supports them. This is the case if the module cannot read the version of the driver (C(NodeDriver)
+        C(harvester)), or if the driver is newer than v1.0.6.
+      - It has no effect where several vGPUs are known to fail.
+    type: bool
+    default: false
   wait:
     description:
-      - Whether to wait until all machines of the pool are nodes of the cluster and none is of an older make, or with
-        O(state=absent) until they are gone.
-      - Off by default, since the machines of a new cluster come only after all of its pools are there.
+      - Whether to wait until all machines of the pool are up to date and nodes of the cluster, or with O(state=absent)
+        until they are gone.
+      - Off by default, since Rancher creates the machines of a new cluster only after all of its pools exist.
     type: bool
     default: false
   wait_timeout:
     description:
-      - The most seconds to wait.
+      - The maximum time to wait, in seconds.
     type: int
     default: 1800
 extends_documentation_fragment:
@@ -208,18 +222,18 @@ attributes:
     platforms: posix
 notes:
   - Connect to the cluster that Rancher itself runs on, best through Rancher, with O(host) being
-    C(https://rancher.example/k8s/clusters/local) and O(api_key) an API key of Rancher. The Harvester is reached the
-    same way then. Without Rancher's proxy it is reached with the kubeconfig in the cluster's cloud credential.
+    C(https://rancher.example/k8s/clusters/local) and O(api_key) an API key of Rancher. The module then reaches the
+    Harvester through the same proxy. Otherwise it uses the kubeconfig in the cloud credential.
   - Any change of C(cpus), C(memory_gib), C(vgpus), disks, networks, C(vm_namespace), C(ssh_user) or C(user_data) makes
     Rancher replace all machines of the pool. Changes of quantity, labels, taints and limits do not.
-  - Labels and taints reach machines that are made from then on.
+  - Labels and taints apply to machines that are created afterwards.
 seealso:
   - module: vgpu.fleet.harvester_vgpu
   - module: vgpu.fleet.vgpu_availability
 """
 
 EXAMPLES = r"""
-- name: The cluster has two GPU machines
+- name: Create a pool with two GPU machines
   vgpu.fleet.rancher_gpu_pool:
     host: https://rancher.example/k8s/clusters/local
     api_key: "{{ rancher_token }}"
@@ -243,7 +257,7 @@ EXAMPLES = r"""
     taints:
       - {key: nvidia.com/gpu, value: present, effect: NoSchedule}
 
-- name: They get larger vGPUs, old machines going first since no vGPU is to spare
+- name: Give them larger vGPUs, removing an old machine first since no vGPU is free
   vgpu.fleet.rancher_gpu_pool:
     cluster: demo
     name: gpu
@@ -254,7 +268,7 @@ EXAMPLES = r"""
       max_unavailable: 1
     wait: true
 
-- name: The pool is gone
+- name: Remove the pool
   vgpu.fleet.rancher_gpu_pool:
     cluster: demo
     name: gpu
@@ -263,7 +277,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 pool:
-  description: The pool, as it is or in check mode would be.
+  description: The pool after the task, or in check mode as it would be.
   returned: success
   type: dict
   contains:
@@ -276,15 +290,15 @@ pool:
       type: str
       sample: fleet-default
     name:
-      description: Its name.
+      description: The name of the pool.
       type: str
       sample: gpu
     quantity:
-      description: How many machines it shall have.
+      description: The requested number of machines.
       type: int
       sample: 2
     roles:
-      description: What the machines are.
+      description: The roles of the machines.
       type: list
       elements: str
       sample: [worker]
@@ -294,11 +308,11 @@ pool:
       elements: dict
       contains:
         profile:
-          description: The profile as the cluster calls it.
+          description: The type name of the profile.
           type: str
           sample: NVIDIA A2-4Q
         count:
-          description: How many of it.
+          description: The number of vGPUs.
           type: int
           sample: 1
         spellings:
@@ -311,8 +325,8 @@ pool:
             vsphere: nvidia_a2-4q
     machine_config:
       description:
-        - The name of its HarvesterConfig.
-        - In check mode V(null) if a new one would be made, since the API server chooses its name.
+        - The name of the C(HarvesterConfig).
+        - V(null) in check mode if a new one would be created, since the API server chooses its name.
       type: str
       sample: nc-demo-gpu-x7k2p
     cpus:
@@ -320,26 +334,26 @@ pool:
       type: int
       sample: 4
     memory_gib:
-      description: Memory.
+      description: Memory in GiB.
       type: int
       sample: 16
     image:
-      description: The first image of its disks.
+      description: The first image of the disks.
       type: str
       sample: default/image-ubuntu
     disks:
-      description: Its disks.
+      description: The disks.
       type: list
       elements: dict
       sample:
         - {image: default/image-ubuntu, storage_class: null, size_gib: 40, bus: virtio}
     networks:
-      description: Its networks.
+      description: The networks.
       type: list
       elements: str
       sample: [default/vlan1]
     vm_namespace:
-      description: The namespace of its VMs.
+      description: The namespace of the VMs.
       type: str
       sample: default
     ssh_user:
@@ -347,41 +361,41 @@ pool:
       type: str
       sample: ubuntu
     user_data_bytes:
-      description: The size of its user data.
+      description: The size of the user data.
       type: int
       sample: 118
     labels:
-      description: Labels of its nodes.
+      description: Labels of the nodes.
       type: dict
       sample:
         accelerator: vgpu
     taints:
-      description: Taints of its nodes.
+      description: Taints of the nodes.
       type: list
       elements: dict
       sample:
         - {key: nvidia.com/gpu, value: present, effect: NoSchedule}
     rolling_update:
-      description: How machines are replaced.
+      description: How Rancher replaces machines.
       type: dict
       sample:
         max_surge: "1"
         max_unavailable: "0"
     machines:
-      description: The machines there are, sorted by name.
+      description: The existing machines, sorted by name.
       type: list
       elements: dict
       contains:
         name:
-          description: The machine.
+          description: The name of the machine.
           type: str
           sample: demo-gpu-8xk2p-hw6dq
         vm:
-          description: Its VM on Harvester.
+          description: The name of its VM on Harvester.
           type: str
           sample: demo-gpu-8xk2p-hw6dq
         phase:
-          description: How far it is.
+          description: The phase of the machine in Cluster API.
           type: str
           sample: Running
 machines_replaced:
@@ -409,7 +423,7 @@ machines_replaced:
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.vgpu.fleet.plugins.module_utils.kube.options import connection_spec, fail_fast_spec
-from ansible_collections.vgpu.fleet.plugins.module_utils.module import reporting_errors
+from ansible_collections.vgpu.fleet.plugins.module_utils.module import finish, reporting_errors
 from ansible_collections.vgpu.fleet.plugins.module_utils.rancher.apply import PoolChange, PoolRef
 from ansible_collections.vgpu.fleet.plugins.module_utils.rancher.client import Rancher
 from ansible_collections.vgpu.fleet.plugins.module_utils.rancher.pool import PoolRequest
@@ -467,6 +481,7 @@ def argument_spec() -> dict[str, dict[str, object]]:
         "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
         "owner": {"type": "str", "default": "vgpu.fleet"},
         "harvester_cluster": {"type": "str"},
+        "allow_multiple_vgpus": {"type": "bool", "default": False},
         "wait": {"type": "bool", "default": False},
         "wait_timeout": {"type": "int", "default": 1800},
         **fail_fast_spec(),
@@ -478,16 +493,20 @@ def main() -> None:
     params = module.params
     with reporting_errors(module):
         rancher = Rancher(params, params["namespace"])
-        target = PoolRef(params["cluster"], params["name"], params["harvester_cluster"], params["owner"])
+        target = PoolRef(
+            params["cluster"],
+            params["name"],
+            params["harvester_cluster"],
+            params["owner"],
+            allow_multiple_vgpus=params["allow_multiple_vgpus"],
+        )
         change = PoolChange(rancher, target, wait=params["wait"], seconds=params["wait_timeout"])
         if params["state"] == "absent":
             outcome = change.remove(check_mode=module.check_mode)
         else:
             wish = PoolRequest(**{name: params[name] for name in WISHES})
             outcome = change.ensure(wish, params["vgpus"], check_mode=module.check_mode)
-        for warning in outcome.warnings:
-            module.warn(warning)
-        module.exit_json(**outcome.as_result())
+        finish(module, outcome)
 
 
 if __name__ == "__main__":

@@ -19,6 +19,8 @@ _VERSION = re.compile(r"v?(\d+)\.(\d+)(?:\.(\d+))?")
 
 # The first version with vGPUs.
 OLDEST = (1, 3, 0)
+# Stands for the latest patch level of a release line.
+LATEST_PATCH = 99
 
 
 class UnknownVersion(FleetError):
@@ -72,6 +74,11 @@ class HarvesterVersion:
     def resource(self, type_name: str) -> str:
         return resource_name(type_name, upper_case=self.upper_case_resources)
 
+    @property
+    def full(self) -> str:
+        """The version with its patch level, where that is known."""
+        return str(self) if self.numbers[2] == LATEST_PATCH else ".".join(map(str, self.numbers))
+
     def __str__(self) -> str:
         return ".".join(map(str, self.numbers[:2]))
 
@@ -83,7 +90,7 @@ def parse(text: str) -> HarvesterVersion | None:
         return None
     patch = match[3]
     # A release line without a patch level means its latest patch: 1.5 behaves as 1.5.1.
-    return HarvesterVersion((int(match[1]), int(match[2]), int(patch) if patch is not None else 99))
+    return HarvesterVersion((int(match[1]), int(match[2]), int(patch) if patch is not None else LATEST_PATCH))
 
 
 def from_setting(text: str) -> HarvesterVersion | None:

@@ -27,10 +27,13 @@ from ansible_collections.vgpu.fleet.plugins.module_utils.rancher.client import (
     RancherSnapshot,
     clusters_path,
     configs_path,
+    credential_reference,
     deployments_path,
+    is_deployment_of,
     machines_path,
     vm_of,
 )
+from ansible_collections.vgpu.fleet.plugins.module_utils.rancher.machine_driver import refuse_several_vgpus
 from ansible_collections.vgpu.fleet.plugins.module_utils.rancher.ownership import Reference, pool_entries
 from ansible_collections.vgpu.fleet.plugins.module_utils.rancher.pool import Change, Pool, PoolRequest
 from ansible_collections.vgpu.fleet.plugins.module_utils.rancher.rollout import PoolDemand, refuse_what_does_not_fit
@@ -53,6 +56,8 @@ class PoolRef:
     harvester: str | None = None
     # Whose mark new machine configs get.
     owner: str = ownership.COLLECTION
+    # Whether several vGPUs per machine are accepted where the machine driver is unknown.
+    allow_multiple_vgpus: bool = False
 
     @property
     def reference(self) -> Reference:
@@ -90,7 +95,20 @@ class PoolChange:
     # What the Harvester says is asked for only where vGPUs are at stake.
     @cached_property
     def _harvester_cluster(self) -> Cluster:
-        return self._rancher.harvester(self._cluster, self._target.harvester)
+        entry, named = self._entry, self._target.harvester
+        found = self._rancher.harvester_of(self._cluster, entry) if named else None
+        if found and found != named:
+            raise pools.InvalidPool(
+                f"harvester_cluster is {named}, and the cloud credential {credential_reference(self._cluster, entry)}"
+                f" of pool {self._target.name} is for Harvester {found}: Rancher creates its machines there.",
+                hint="Leave harvester_cluster out, or set it to that id.",
+            )
+        return self._rancher.harvester(self._cluster, entry, named)
+
+    @property
+    def _entry(self) -> Json:
+        """The pool's entry in the cluster; empty for a pool that does not exist yet."""
+        return next((one for one in pool_entries(self._cluster) if one.get("name") == self._target.name), {})
 
     @property
     def _harvester(self) -> Snapshot:
@@ -198,22 +216,23 @@ class PoolChange:
         label = f"{self._target.cluster}/{after.name}"
         vgpus = self._profiles(after.resources)
         grows = change.before is None or self._profiles(change.before.resources) != vgpus
+        more = change.before is not None and after.quantity > change.before.quantity
         if grows:
             vm_rules.refuse_what_cannot_boot(label, vgpus)
-            self._refuse_what_the_driver_cannot_do(label, vgpus)
+        if grows or change.rolls or more:
+            self._refuse_what_the_driver_cannot_do(label, sum(vgpus.values()), harvester)
+        if grows:
             vm_rules.refuse_what_no_node_has(label, vgpus, harvester.fleet)
-        if grows or change.rolls or (change.before is not None and after.quantity > change.before.quantity):
+        if grows or change.rolls or more:
             wanted = self._demand(self._cluster, after, present=change.before)
             refuse_what_does_not_fit(harvester.fleet, self._other_demands(), wanted, rolls=change.rolls)
 
-    def _refuse_what_the_driver_cannot_do(self, label: str, vgpus: Mapping[str, int]) -> None:
-        if sum(vgpus.values()) > 1 and not self._harvester.version.vendor_vfio:
-            raise vm_rules.CannotBoot(
-                f"Machines of pool {label} cannot have {sum(vgpus.values())} vGPUs on Harvester"
-                f" {self._harvester.version}: Rancher's machine driver gives each of them a boot display, and a VM with"
-                " two does not start.",
-                hint="Use one larger vGPU, or Harvester 1.8 or newer.",
-            )
+    def _refuse_what_the_driver_cannot_do(self, label: str, count: int, harvester: Snapshot) -> None:
+        """Also for a pool that only grows or rolls: after an upgrade of Harvester its machines may not come back."""
+        if count > 1:
+            driver = self._rancher.machine_driver()
+            allowed = self._target.allow_multiple_vgpus
+            refuse_several_vgpus(label, count, harvester.version, driver, allow_unknown=allowed)
 
     def _profiles(self, resources: Mapping[str, int]) -> dict[str, int]:
         counts: dict[str, int] = {}
@@ -235,18 +254,16 @@ class PoolChange:
         )
 
     def _other_demands(self) -> list[PoolDemand]:
-        """All other pools on this Harvester, also of other clusters; those of which it is not known count too."""
-        here = self._target.harvester or self._rancher.harvester_of(self._cluster)
+        """All other pools on this Harvester, also of other clusters. A pool whose Harvester is unknown counts too."""
+        here = self._target.harvester or self._rancher.harvester_of(self._cluster, self._entry)
         found = []
         for cluster in self._reading.clusters.items.values():
             own = cluster["metadata"]["name"] == self._target.cluster
-            if not own and here and self._rancher.harvester_of(cluster) not in (None, here):
-                continue
-            found += [
-                self._demand(cluster, pool)
-                for pool in self._reading.pools(cluster)
-                if pool.resources and not (own and pool.name == self._target.name)
-            ]
+            for pool in self._reading.pools(cluster):
+                if not pool.resources or (own and pool.name == self._target.name):
+                    continue
+                if not here or self._rancher.harvester_of(cluster, dict(pool.entry)) in (None, here):
+                    found.append(self._demand(cluster, pool))
         return found
 
     def _names(self) -> frozenset[str]:
@@ -445,8 +462,12 @@ class PoolChange:
     def _until_ready(self, after: Pool, leaving: frozenset[str]) -> None:
         """All machines are nodes and of the latest make. Rancher may need a moment to see that others have to go."""
         quantity, namespace = after.quantity, self._rancher.namespace
-        deployment = f"{namespace}/{self._target.cluster}-{self._target.name}"
         with Watcher(self._rancher.api, self._observed(), seconds=self._seconds) as seen:
+
+            def deployment() -> Json:
+                mine = (self._target.cluster, self._target.name)
+                everyone = seen.items(deployments_path(namespace)).values()
+                return next((one for one in everyone if is_deployment_of(one, *mine)), {})
 
             def ready() -> bool:
                 there = seen.items(machines_path(namespace))
@@ -454,7 +475,7 @@ class PoolChange:
                     return False
                 if not quantity:
                     return True
-                found = seen.get(deployments_path(namespace), deployment) or {}
+                found = deployment()
                 status = found.get("status") or {}
                 if status.get("observedGeneration", 1 << 62) < (found.get("metadata") or {}).get("generation", 0):
                     return False
@@ -462,7 +483,7 @@ class PoolChange:
                 return (found.get("spec") or {}).get("replicas") == quantity and counts == [quantity] * 3
 
             def describe() -> str:
-                status = (seen.get(deployments_path(namespace), deployment) or {}).get("status") or {}
+                status = deployment().get("status") or {}
                 ready, current = status.get("readyReplicas", 0), status.get("updatedReplicas", 0)
                 return f"pool {self._target.name}: {ready} of {quantity} machines ready, {current} up to date"
 
@@ -477,7 +498,7 @@ class PoolChange:
     def _not_ready(self, quantity: int) -> PoolTimeout:
         machines = self._reading.machines_of(self._cluster, self._target.name)
         waiting = [one for one in machines if (one.get("status") or {}).get("phase") != READY]
-        unscheduled = self._rancher.unscheduled(self._cluster, self._target.harvester) if waiting else {}
+        unscheduled = self._rancher.unscheduled(self._cluster, self._entry, self._target.harvester) if waiting else {}
         # Those that lack something first: the others may just need more time.
         waiting.sort(key=lambda one: self._vm_path(one) not in unscheduled)
         said = "; ".join(self._trouble(one, unscheduled) for one in waiting[:3])

@@ -22,6 +22,7 @@ from ansible_collections.vgpu.fleet.plugins.module_utils.kube.client import ApiC
 from ansible_collections.vgpu.fleet.plugins.module_utils.kube.connection import ConnectionConfig
 from ansible_collections.vgpu.fleet.plugins.module_utils.kube.objects import ObjectList
 from ansible_collections.vgpu.fleet.plugins.module_utils.rancher.machine_config import MachineConfig
+from ansible_collections.vgpu.fleet.plugins.module_utils.rancher.machine_driver import NODE_DRIVER, MachineDriver
 from ansible_collections.vgpu.fleet.plugins.module_utils.rancher.ownership import CREDENTIALS_NAMESPACE, pool_entries
 from ansible_collections.vgpu.fleet.plugins.module_utils.rancher.pool import Pool
 
@@ -83,6 +84,19 @@ class RancherSnapshot:
         ]
 
 
+def credential_reference(cluster: Json, entry: Json) -> str:
+    """The cloud credential that Rancher creates a pool's machines with: the pool's own, or that of its cluster."""
+    spec = cluster.get("spec") or {}
+    return str(entry.get("cloudCredentialSecretName") or spec.get("cloudCredentialSecretName") or "")
+
+
+def is_deployment_of(deployment: Json, cluster: str, pool: str) -> bool:
+    """Whether a MachineDeployment is that of a pool. Rancher shortens its name to 63 characters, with a hash."""
+    spec = deployment.get("spec") or {}
+    labels = ((spec.get("template") or {}).get("metadata") or {}).get("labels") or {}
+    return spec.get("clusterName") == cluster and labels.get(POOL_LABEL) == pool
+
+
 def vm_of(machine: Json) -> str:
     """A machine's VM has the name of its infrastructure, which in older versions is not the machine's own."""
     reference = (machine.get("spec") or {}).get("infrastructureRef") or {}
@@ -132,6 +146,13 @@ class Rancher:
             )
         return found
 
+    def machine_driver(self) -> MachineDriver:
+        """The machine driver for Harvester that this Rancher uses."""
+        try:
+            return MachineDriver.of(self.api.get_or_none(NODE_DRIVER))
+        except Forbidden:
+            return MachineDriver(problem="this user must not read NodeDriver harvester")
+
     # The Harvester behind it
     def credential(self, reference: str) -> Json | None:
         """The content of a cloud credential; None where it is missing or not ours to read."""
@@ -156,23 +177,23 @@ class Rancher:
         except (binascii.Error, UnicodeDecodeError, ValueError):
             return None
 
-    def harvester_of(self, cluster: Json) -> str | None:
-        """The Harvester's id in Rancher; None if the credential does not tell."""
-        reference = str(cluster["spec"].get("cloudCredentialSecretName") or "")
+    def harvester_of(self, cluster: Json, entry: Json) -> str | None:
+        """The id in Rancher of the Harvester that a pool's machines are created on; None if that cannot be read."""
+        reference = credential_reference(cluster, entry)
         return (self.credential(reference) or {}).get("clusterId") if reference else None
 
-    def harvester(self, cluster: Json, identity: str | None) -> Cluster:
-        """The Harvester that the cluster's machines are made on."""
-        api, version = ApiClient(self._way(cluster, identity)), self._params.get("harvester_version")
+    def harvester(self, cluster: Json, entry: Json, identity: str | None) -> Cluster:
+        """The Harvester that a pool's machines are created on."""
+        api, version = ApiClient(self._way(cluster, entry, identity)), self._params.get("harvester_version")
         return Cluster(api, snapshots.read(api, version), version)
 
-    def unscheduled(self, cluster: Json, identity: str | None) -> dict[str, str]:
+    def unscheduled(self, cluster: Json, entry: Json, identity: str | None) -> dict[str, str]:
         """What the scheduler says of VMs that no node takes, by namespace and name of the VM.
 
         A VM's own condition keeps the first thing that was in its way, such as a disk that was not there yet, and is
         not told of the next. Its pod is.
         """
-        api = ApiClient(self._way(cluster, identity))
+        api = ApiClient(self._way(cluster, entry, identity))
         instances = ObjectList.of(api.get(r.INSTANCES)).items.items()
         said = {path: _unscheduled(instance) for path, instance in instances}
         try:
@@ -185,18 +206,18 @@ class Rancher:
             said[f"{pod['metadata']['namespace']}/{vm}"] = _unscheduled(pod)
         return {path: text for path, text in said.items() if text}
 
-    def _way(self, cluster: Json, identity: str | None) -> ConnectionConfig:
-        identity = identity or self.harvester_of(cluster)
+    def _way(self, cluster: Json, entry: Json, identity: str | None) -> ConnectionConfig:
+        identity = identity or self.harvester_of(cluster, entry)
         front, proxied, _local = self._access.host.partition(PROXY)
         if proxied and identity:
             return replace(self._access, host=f"{front}{PROXY}{identity}")
-        reference = str(cluster["spec"].get("cloudCredentialSecretName") or "")
+        reference = credential_reference(cluster, entry)
         content = (self.credential(reference) or {}).get("kubeconfigContent") if reference else None
         if not content:
             raise NoHarvester(
-                f"Nothing tells on which Harvester the machines of cluster {cluster['metadata']['name']} are made: its"
-                f" cloud credential {reference or '(none)'} cannot be read, or does not say.",
-                hint="Give harvester_cluster, the Harvester's id in Rancher, and connect through Rancher's proxy.",
+                f"It is unknown on which Harvester the machines of cluster {cluster['metadata']['name']} are created:"
+                f" the cloud credential {reference or '(none)'} cannot be read, or does not name one.",
+                hint="Set harvester_cluster to the id of the Harvester in Rancher, and connect through its proxy.",
             )
         import yaml
 

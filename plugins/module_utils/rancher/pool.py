@@ -180,6 +180,7 @@ def check(name: str, wish: PoolRequest) -> None:
         value = (wish.rolling_update or {}).get(option)
         if value is not None and not COUNT_OR_SHARE.fullmatch(str(value)):
             raise InvalidPool(f"rolling_update.{option} is {value!r}.", hint="Use a number or a share such as 25%.")
+    _refuse_limits_of_zero(wish.rolling_update or {})
 
 
 def plan(name: str, before: Pool | None, wish: PoolRequest, *, shared: bool = False) -> Change:
@@ -339,6 +340,8 @@ def _entry(entry: Json, wish: PoolRequest) -> Json:
             entry["taints"] = [{key: value for key, value in one.items() if value} for one in wanted]
     if wish.rolling_update is not None:
         entry = _with_limits(entry, wish.rolling_update)
+        limits = entry.get("rollingUpdate") or {}
+        _refuse_limits_of_zero({"max_surge": limits.get("maxSurge"), "max_unavailable": limits.get("maxUnavailable")})
     return entry
 
 
@@ -351,6 +354,16 @@ def _with_limits(entry: Json, asked: Mapping[str, Any]) -> Json:
     if limits != (entry.get("rollingUpdate") or {}):
         entry["rollingUpdate"] = limits
     return entry
+
+
+def _refuse_limits_of_zero(limits: Mapping[str, Any]) -> None:
+    """With neither a machine more nor a machine less nothing can be replaced."""
+    given = [limits.get(option) for option in ("max_surge", "max_unavailable")]
+    if all(value is not None and not int(str(value).rstrip("%")) for value in given):
+        raise InvalidPool(
+            "rolling_update has both max_surge and max_unavailable at 0, so Rancher could not replace any machine.",
+            hint="Set one of them to 1 or more. max_unavailable: 1 needs no free vGPUs.",
+        )
 
 
 def _label(value: Any) -> str:

@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -34,7 +33,7 @@ class RollWouldHang(FleetError):
 
 @dataclass(frozen=True)
 class RollingUpdate:
-    """How a pool is replaced: so many machines more, or so many less, at a time."""
+    """How many machines may exist above the quantity, and how many of it may be missing, during a replacement."""
 
     surge: int = DEFAULT_SURGE
     unavailable: int = DEFAULT_UNAVAILABLE
@@ -44,6 +43,7 @@ class RollingUpdate:
         asked = rolling_update or {}
         surge = _count(asked.get("maxSurge"), DEFAULT_SURGE, quantity, up=True)
         unavailable = _count(asked.get("maxUnavailable"), DEFAULT_UNAVAILABLE, quantity, up=False)
+        # Rounding can make both of them zero. Cluster API then takes one machine away at a time.
         return cls(surge, 1 if not surge and not unavailable else unavailable)
 
 
@@ -80,34 +80,42 @@ def refuse_what_does_not_fit(fleet: Fleet, others: Sequence[PoolDemand], wanted:
 
 
 def _rolls(available: Availability, others: Sequence[PoolDemand], wanted: PoolDemand, limits: RollingUpdate) -> bool:
-    """Whether the first step of a replacement finds room: new machines beside the old, or where one has gone."""
-    there = len(wanted.machines)
-    gone = frozenset(sorted(wanted.machines)[: limits.unavailable]) if not limits.surge else frozenset()
-    first = min(wanted.quantity, max(wanted.quantity + limits.surge - there + len(gone), 1))
-    return not _unplaced(replace(available, released=gone), others, wanted, first)
+    """Whether Cluster API replaces all machines, by the rules of its MachineDeployment controller.
+
+    In each round it first adds new machines, up to the quantity and to `surge` above it in all. Then it removes old
+    machines as long as no more than `unavailable` of the quantity are missing; new machines that have not started
+    count as missing. So with both limits set, an old machine can go to make room for a new one that waits.
+    """
+    quantity, old, new = wanted.quantity, sorted(wanted.machines), 0
+    least = quantity - min(limits.unavailable, quantity)
+    while True:
+        before = new, len(old)
+        new += max(min(quantity - new, quantity + limits.surge - new - len(old)), 0)
+        gone = frozenset(wanted.machines) - frozenset(old)
+        started = new - _unplaced(replace(available, released=gone), others, wanted, new) if new else 0
+        spare = min(new + len(old) - least - (new - started), started + len(old) - least)
+        old = old[max(min(spare, len(old)), 0) :]
+        if not old and new == quantity:
+            return True
+        if (new, len(old)) == before:
+            return False
 
 
 def _would_hang(available: Availability, others: Sequence[PoolDemand], wanted: PoolDemand) -> RollWouldHang:
-    surge = wanted.limits.surge
+    surge, unavailable = wanted.limits.surge, wanted.limits.unavailable
     hint = "Free some of them, or make more: vgpu.fleet.harvester_vgpu."
-    for fewer in range(surge - 1, -1, -1):
-        limits = RollingUpdate(fewer, max(wanted.limits.unavailable, 0 if fewer else 1))
-        if _rolls(available, others, wanted, limits):
-            setting = f"max_surge: {fewer}"
-            if not fewer:
-                setting += f", max_unavailable: {limits.unavailable}"
-            hint = f"It works with rolling_update: {{{setting}}}, where {_way(fewer)}."
-            break
+    # As soon as one new machine starts an old one goes, so a smaller surge is of no help.
+    instead = RollingUpdate(0, max(unavailable, 1))
+    if _rolls(available, others, wanted, instead):
+        setting = f"max_surge: 0, max_unavailable: {instead.unavailable}"
+        hint = f"It works with rolling_update: {{{setting}}}, where an old machine goes before its successor comes."
     machines = "a new machine" if surge == 1 else f"{surge} new machines"
     return RollWouldHang(
         f"Replacing the machines of pool {wanted.name} would hang: {machines} with {wanted.each} must start before an"
-        f" old one goes (max_surge {surge}), and there is no room for that{_why(available, others, wanted)}.",
+        f" old one goes (max_surge {surge}, max_unavailable {unavailable}), and there is no room for"
+        f" that{_why(available, others, wanted)}.",
         hint=hint,
     )
-
-
-def _way(surge: int) -> str:
-    return "fewer come at a time" if surge else "an old machine goes before its successor comes"
 
 
 def _refuse(available: Availability, others: Sequence[PoolDemand], wanted: PoolDemand, count: int) -> None:
@@ -168,5 +176,6 @@ def _count(value: Any, default: int, quantity: int, *, up: bool) -> int:
     text = str(value)
     if not text.endswith("%"):
         return int(text)
-    share = quantity * int(text[:-1]) / 100
-    return math.ceil(share) if up else math.floor(share)
+    # Cluster API rounds the surge up and the unavailable machines down. Whole numbers keep that exact.
+    share = quantity * int(text[:-1])
+    return -(-share // 100) if up else share // 100

@@ -7,13 +7,18 @@
 from __future__ import annotations
 
 import copy
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from ansible_collections.vgpu.fleet.plugins.module_utils.kube.client import Conflict
 from ansible_collections.vgpu.fleet.plugins.module_utils.kube.objects import ObjectList
 from ansible_collections.vgpu.fleet.plugins.module_utils.rancher.apply import PoolChange, PoolRef, PoolResult
-from ansible_collections.vgpu.fleet.plugins.module_utils.rancher.client import Rancher, RancherSnapshot
+from ansible_collections.vgpu.fleet.plugins.module_utils.rancher.client import (
+    Rancher,
+    RancherSnapshot,
+    credential_reference,
+)
 from ansible_collections.vgpu.fleet.plugins.module_utils.rancher.pool import InvalidPool, PoolRequest
 
 Json = dict[str, Any]
@@ -84,6 +89,9 @@ class FakeApi:
 class FakeRancher:
     namespace = NAMESPACE
     find = Rancher.find
+
+    def harvester_of(self, cluster: Json, entry: Json) -> str | None:
+        return {"cc-a": "c-a", "cc-b": "c-b"}.get(credential_reference(cluster, entry))
 
     def __init__(self, api: FakeApi, machines: dict[tuple[str, str], int] | None = None) -> None:
         self.api = api
@@ -235,4 +243,37 @@ def test_h1_an_owner_that_no_label_can_hold_is_refused(api: FakeApi) -> None:
     task = PoolChange(FakeRancher(api), PoolRef("demo", "gpu", owner="a b"), wait=False, seconds=1)  # type: ignore[arg-type]
     with pytest.raises(InvalidPool, match="owner"):
         task.ensure(NEW, None, check_mode=False)
+    assert api.writes == []
+
+
+VGPU = '{"vGPURequests": [{"name": "vgpu-0", "deviceName": "nvidia.com/NVIDIA_A2-4Q"}]}'
+
+
+def others(api: FakeApi, name: str, harvester: str | None = None) -> list[str]:
+    """The pools that compete with a pool of cluster demo for its Harvester's vGPUs."""
+    task = PoolChange(FakeRancher(api), PoolRef("demo", name, harvester), wait=False, seconds=1)  # type: ignore[arg-type]
+    known = SimpleNamespace(by_resource=lambda resource: None)
+    snapshot = SimpleNamespace(known=known, vms=ObjectList.of({"metadata": {"resourceVersion": "1"}, "items": []}))
+    task.__dict__["_harvester_cluster"] = SimpleNamespace(snapshot=snapshot)
+    return sorted(one.name for one in task._other_demands())
+
+
+def test_a_pool_with_a_credential_of_its_own_is_counted_on_that_harvester(api: FakeApi) -> None:
+    api.put("harvesterconfigs", "nc-x1", {"vgpuInfo": VGPU})
+    far = {**pool("far", "nc-x1"), "cloudCredentialSecretName": "cc-b"}
+    api.cluster("demo", pool("gpu", "nc-x1"), pool("near", "nc-x1"), far)
+    api.cluster("other", pool("a", "nc-x1"), {**pool("b", "nc-x1"), "cloudCredentialSecretName": "cc-b"})
+    api.cluster("unknown", pool("u", "nc-x1"))
+    for name, credential in (("demo", "cc-a"), ("other", "cc-a"), ("unknown", "cc-unreadable")):
+        api.objects["clusters"][name]["spec"]["cloudCredentialSecretName"] = credential
+    assert others(api, "gpu") == ["demo/near", "other/a", "unknown/u"]
+    assert others(api, "far") == ["other/b", "unknown/u"]
+
+
+def test_a_harvester_that_is_not_that_of_the_credential_is_refused(api: FakeApi) -> None:
+    api.put("harvesterconfigs", "nc-x1", {"vgpuInfo": VGPU})
+    api.cluster("demo", {**pool("gpu", "nc-x1"), "cloudCredentialSecretName": "cc-b"})
+    task = PoolChange(FakeRancher(api), PoolRef("demo", "gpu", "c-a"), wait=False, seconds=1)  # type: ignore[arg-type]
+    with pytest.raises(InvalidPool, match="cc-b of pool gpu is for Harvester c-b"):
+        task.ensure(PoolRequest(quantity=2), None, check_mode=False)
     assert api.writes == []

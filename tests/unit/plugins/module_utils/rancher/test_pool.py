@@ -220,6 +220,7 @@ def test_a_new_pool_has_the_drivers_defaults() -> None:
         ("gpu", {"networks": [""]}, "networks"),
         ("gpu", {"rolling_update": {"max_surge": "some"}}, "max_surge"),
         ("gpu", {"rolling_update": {"max_unavailable": "-1"}}, "max_unavailable"),
+        ("gpu", {"rolling_update": {"max_surge": "0", "max_unavailable": "0%"}}, "both max_surge and max_unavailable"),
     ],
 )
 def test_bad_input_is_refused_by_the_name_of_its_field(name: str, wish: dict[str, Any], field: str) -> None:
@@ -239,3 +240,22 @@ def test_the_last_pool_of_a_role_stays_while_there_are_others() -> None:
 
 def test_user_data_is_not_shown() -> None:
     assert "qemu-guest-agent" not in json.dumps(existing().as_dict())
+
+
+@pytest.mark.parametrize(
+    ("there", "asked", "refused"),
+    [
+        ({"maxSurge": 0, "maxUnavailable": 1}, {"max_unavailable": "0"}, True),
+        ({"maxSurge": 1, "maxUnavailable": 0}, {"max_surge": "0%"}, True),
+        ({"maxSurge": 0}, {"max_unavailable": "1"}, False),
+        # Rancher leaves out what is not set, and Cluster API then takes one machine away at a time.
+        ({}, {"max_surge": "0"}, False),
+    ],
+)
+def test_m12_limits_that_become_zero_together_are_refused(there: Any, asked: Any, refused: bool) -> None:
+    before = Pool({"name": "gpu", "quantity": 2, "workerRole": True, "rollingUpdate": there})
+    if refused:
+        with pytest.raises(InvalidPool, match="both max_surge and max_unavailable at 0"):
+            planned(before, rolling_update=asked)
+    else:
+        assert planned(before, rolling_update=asked).entry_changed

@@ -95,12 +95,12 @@ def test_a_roll_on_a_full_fleet_hangs_and_the_setting_that_would_not_is_named() 
     assert not judged(full, pool(4, *mine, surge=0, unavailable=1), rolls=True)
 
 
-def test_a_roll_with_one_to_spare_works_and_a_larger_surge_is_told_the_size_that_does() -> None:
+@pytest.mark.parametrize("surge", [1, 2, 3])
+def test_m12_a_roll_with_one_to_spare_works_whatever_the_surge(surge: int) -> None:
+    """One new machine starts, so an old one goes, and the next new machine gets its vGPU."""
     spare = fleet(gpu("n1:a", "4Q@m1 4Q@m2 4Q@m3 4Q"))
-    mine = ("m1", "m2", "m3")
-    assert not judged(spare, pool(3, *mine), rolls=True)
-    refusal = judged(spare, pool(3, *mine, surge=2), rolls=True)
-    assert "It works with rolling_update: {max_surge: 1}, where fewer come at a time." in refusal
+    assert not judged(spare, pool(3, "m1", "m2", "m3", surge=surge), rolls=True)
+    assert cluster_api_replaces(4, 3, 3, surge, 0)
 
 
 def test_another_profile_needs_room_of_its_own() -> None:
@@ -127,6 +127,11 @@ def test_machines_without_vgpus_are_not_our_business() -> None:
         ({"maxSurge": 0}, 3, RollingUpdate(0, 1)),
         ({"maxSurge": "50%", "maxUnavailable": "50%"}, 3, RollingUpdate(2, 1)),
         ({"maxSurge": "0%", "maxUnavailable": 2}, 3, RollingUpdate(0, 2)),
+        # A share of the surge is rounded up, one of the unavailable machines down, and not both can be zero.
+        ({"maxSurge": "1%", "maxUnavailable": "99%"}, 3, RollingUpdate(1, 2)),
+        ({"maxSurge": 0, "maxUnavailable": "10%"}, 3, RollingUpdate(0, 1)),
+        # 29 percent of 100 is 29, which a binary fraction is not.
+        ({"maxSurge": "29%", "maxUnavailable": "58%"}, 100, RollingUpdate(29, 58)),
     ],
 )
 def test_limits_are_those_of_cluster_api(
@@ -135,19 +140,53 @@ def test_limits_are_those_of_cluster_api(
     assert RollingUpdate.of(asked, quantity) == expected
 
 
-@given(st.integers(0, 4), st.integers(1, 4), st.integers(0, 3), st.integers(0, 2))
-def test_one_vgpu_each_is_a_matter_of_counting(held: int, quantity: int, surge: int, unavailable: int) -> None:
-    """On one GPU of four: a roll works if the new machines find room, at first and at last."""
+def cluster_api_replaces(total: int, held: int, quantity: int, surge: int, unavailable: int) -> bool:
+    """Cluster API's MachineDeployment controller with `total` vGPUs and one vGPU per machine, in its own terms.
+
+    Names are those of its rolling update: the new machine set is scaled up, then the old one down.
+    """
+    old_replicas, new_replicas = held, 0
+    for _round in range(50):
+        new_replicas += max(0, min(quantity - new_replicas, quantity + surge - old_replicas - new_replicas))
+        new_available = min(new_replicas, total - old_replicas)
+        min_available = quantity - min(unavailable, quantity)
+        max_scaled_down = old_replicas + new_replicas - min_available - (new_replicas - new_available)
+        available_to_spare = old_replicas + new_available - min_available
+        if max_scaled_down > 0 and available_to_spare > 0:
+            old_replicas -= min(old_replicas, max_scaled_down, available_to_spare)
+        new_available = min(new_replicas, total - old_replicas)
+    return old_replicas == 0 and new_available == quantity
+
+
+@pytest.mark.parametrize(
+    ("surge", "unavailable", "hangs"), [(1, 0, True), (1, 1, False), (2, 1, False), (2, 0, True), (0, 2, False)]
+)
+def test_m12_surge_and_unavailable_work_together(surge: int, unavailable: int, hangs: bool) -> None:
+    """Quantity 2 on 2 vGPUs: with 1 and 1 the new machine waits, an old one goes, and the new one gets its vGPU."""
+    full = fleet(gpu("n1:a", "4Q@m1 4Q@m2"))
+    refusal = judged(full, pool(2, "m1", "m2", surge=surge, unavailable=unavailable), rolls=True)
+    assert bool(refusal) is hangs
+    assert cluster_api_replaces(2, 2, 2, surge, unavailable) is not hangs
+
+
+def test_m12_another_profile_gets_nothing_from_machines_that_go() -> None:
+    """Both limits are set, and the vGPUs that become free are of the wrong size."""
+    record = fleet(gpu("n1:a", "4Q@m1 4Q@m2"), gpu("n2:a", "8Q@x 8Q"))
+    refusal = judged(record, pool(2, "m1", "m2", vgpus={EIGHT_Q: 1}, surge=1, unavailable=1), rolls=True)
+    assert refusal.startswith("pool_does_not_fit")
+
+
+@given(st.integers(0, 4), st.integers(1, 4), st.integers(0, 3), st.integers(0, 4))
+def test_m12_one_vgpu_each_is_replaced_whenever_cluster_api_does_it(
+    held: int, quantity: int, surge: int, unavailable: int
+) -> None:
     held = min(held, quantity)
     unavailable = unavailable or (0 if surge else 1)
     machines = [f"m{number}" for number in range(held)]
     words = [f"4Q@{name}" for name in machines] + ["4Q"] * (4 - held)
     wanted = pool(quantity, *machines, surge=surge, unavailable=unavailable)
     refused = bool(judged(fleet(gpu("n1:a", " ".join(words))), wanted, rolls=bool(held)))
-    free = 4 - held
     if not held:
-        assert refused == (quantity > free)
-        return
-    gone = min(unavailable, held) if not surge else 0
-    first = min(quantity, max(quantity + surge - held + gone, 1))
-    assert refused == (quantity > 4 or first > free + gone)
+        assert refused == (quantity > 4)
+    else:
+        assert refused is not cluster_api_replaces(4, held, quantity, surge, unavailable)
