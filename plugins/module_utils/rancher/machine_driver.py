@@ -85,9 +85,7 @@ def refuse_several_vgpus(
         )
     if allow_unknown:
         return
-    known = (
-        f"version {driver.version} is newer than the ones this collection knows" if driver.version else driver.problem
-    )
+    newer = f"version {driver.version} is newer than the ones this collection knows"
     raise UnknownDriver(
         f"Whether machines of pool {pool} can have {count} vGPUs on Harvester {harvester} depends on Rancher's machine"
         f" driver, and it is unknown what this one writes: {newer if driver.version else driver.problem}.",
