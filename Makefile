@@ -167,7 +167,7 @@ help: ## This list
 # Compiling takes the longest, so it begins first; it ends with this make.
 .PHONY: prebuild
 prebuild: ## Begin to compile the lab's programs in the background
-	@python=$$(PYTHON=$(PYTHON) tools/python.sh) && "$$python" -m lab.prebuild --begin-for $$PPID
+	@python=$$(PYTHON=$(PYTHON) tools/python.sh) && "$$python" -m lab.programs.prebuild --begin-for $$PPID
 
 $(PACKAGES): requirements/dev.txt tools/venv.sh
 	@echo "Installing Python packages into $(VENV) ..." >&2

@@ -18,7 +18,7 @@ trap 'exit 143' TERM
 
 say() {
     printf '\n\033[1m== %s\033[0m\n' "$*"
-    python -m lab.prebuild --status
+    python -m lab.programs.prebuild --status
 }
 
 play() {

@@ -8,10 +8,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from lab import faults, hints, processes, running, scenario
+from lab import faults, hints, running, scenario
 from lab.control import Control
 from lab.errors import LabError
 from lab.harvester import versions
+from lab.programs import processes
 from lab.rundir import RunDir
 from lab.vsphere_inventory import API_VERSIONS
 

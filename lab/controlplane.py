@@ -19,10 +19,11 @@ from pathlib import Path
 
 import yaml
 
-from lab import kubeconfig, pki, processes
+from lab import kubeconfig, pki
 from lab.errors import LabError
 from lab.gate.orders import order
 from lab.kube import Client
+from lab.programs import processes
 from lab.rundir import RunDir, write_atomically
 
 BINARIES = ("etcd", "kube-apiserver", "kube-scheduler", "kube-controller-manager")

@@ -12,9 +12,10 @@ from collections.abc import Awaitable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from lab import binaries, controlplane, pki, processes
+from lab import controlplane, pki
 from lab.errors import LabError
 from lab.kube import Client
+from lab.programs import binaries, processes
 from lab.rundir import RunDir
 
 Json = dict[str, Any]

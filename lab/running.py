@@ -6,8 +6,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from lab import hints, processes, vsphere
+from lab import hints, vsphere
 from lab.errors import LabError
+from lab.programs import processes
 from lab.rundir import RunDir
 
 PARTS = ("kubevirt", "vsphere", "core-webhook")

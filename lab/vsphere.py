@@ -9,8 +9,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from lab import processes
 from lab.errors import LabError
+from lab.programs import processes
 from lab.rundir import RunDir, write_atomically
 from lab.vsphere_inventory import API_VERSIONS, inventory_from_scenario
 

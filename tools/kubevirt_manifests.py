@@ -10,7 +10,8 @@ import json
 import subprocess
 from typing import Any
 
-from lab import binaries, kubevirt
+from lab import kubevirt
+from lab.programs import binaries
 
 
 def document(printed: dict[str, Any]) -> str:

@@ -8,8 +8,8 @@ import shutil
 import time
 from collections.abc import Awaitable, Callable
 
-from lab import processes
 from lab.kube import Json
+from lab.programs import processes
 from lab.rancher import resources as r
 from lab.rancher.guest import Guest
 from lab.rancher.world import World

@@ -6,7 +6,7 @@ import os
 import time
 from pathlib import Path
 
-from lab import processes
+from lab.programs import processes
 from lab.rundir import RunDir
 
 TICKS = os.sysconf("SC_CLK_TCK")

@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from lab import binaries, vsphere
+from lab import vsphere
+from lab.programs import binaries
 from tests.integration.modules.playbooks import Playbooks, Result
 from tests.integration.vsphere_modules.conftest import VCenter
 

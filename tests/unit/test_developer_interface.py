@@ -15,7 +15,7 @@ import ansible_runner
 import pytest
 from _pytest.mark.expression import Expression
 
-from lab import processes
+from lab.programs import processes
 from lab.rundir import RunDir
 from tests.integration.playbooks.runs import Runs
 from tools import suites as jobs

@@ -11,8 +11,9 @@ import time
 
 import pytest
 
-from lab import hints, processes
+from lab import hints
 from lab.control import Control
+from lab.programs import processes
 from lab.rundir import RunDir
 from tests.integration.api import CLAIMS, SRIOV_GPUS, VGPUS, Api
 from tests.integration.lab_cli.conftest import ROOT

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from lab import binaries, controlplane, kubeconfig, processes
+from lab import controlplane, kubeconfig
+from lab.programs import binaries, processes
 from tests.integration.lab_controlplane.callers import Api, eventually
 
 ROOT = Path(__file__).resolve().parents[3]

@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from lab import binaries, running, up
+from lab import running, up
+from lab.programs import binaries
 from lab.rundir import RunDir
 from tests.integration.playbooks.runs import CHECKOUT
 

@@ -14,7 +14,8 @@ import pytest
 from pyVim.connect import Disconnect, SmartConnect
 from pyVmomi import vim, vmodl
 
-from lab import binaries, vsphere
+from lab import vsphere
+from lab.programs import binaries
 
 Section = dict[str, Any]
 

@@ -9,8 +9,9 @@ import urllib.request
 import pytest
 from pyVmomi import SoapStubAdapter, pbm, vim
 
-from lab import processes, vsphere
+from lab import vsphere
 from lab.errors import LabError
+from lab.programs import processes
 
 
 def test_the_environment_is_that_of_the_vmware_collections(vcenter):

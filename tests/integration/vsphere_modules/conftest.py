@@ -13,7 +13,8 @@ import pytest
 from pyVim.connect import Disconnect
 from pyVmomi import vim
 
-from lab import binaries, scenario, vsphere
+from lab import scenario, vsphere
+from lab.programs import binaries
 from tests.integration.modules.playbooks import Playbooks
 from tests.integration.vsphere_lab.conftest import VCenter as Client
 

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from lab import binaries, compiler, processes
 from lab.errors import LabError
+from lab.programs import binaries, compiler, processes
 
 PINS = {"k8s.io/kubernetes": "v1.34.4", "kubevirt.io/kubevirt": "v1.7.0", "kubevirt.io/client-go": "v1.7.0"}
 GO_MOD = "module example\n\ngo 1.24.0\n\n" + "".join(f"require {name} {version}\n" for name, version in PINS.items())
@@ -166,7 +166,7 @@ class TestBuilding:
         """With a build that is under way in another process: its record, its log and its lock."""
         install_fake_go(machine)
         monkeypatch.setattr(compiler, "POLL_SECONDS", 0.01)
-        monkeypatch.setattr("lab.progress.PLAIN_SECONDS", 0.0)
+        monkeypatch.setattr("lab.programs.progress.PLAIN_SECONDS", 0.0)
         assert binaries.status() is None
         other = binaries._build_lock(binaries.CLUSTER, lambda: None)
         other.__enter__()

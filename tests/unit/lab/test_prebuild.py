@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from lab import binaries, prebuild
+from lab.programs import binaries, prebuild
 
-LAB = Path(prebuild.__file__).parent
+LAB = Path(prebuild.__file__).parents[1]
 
 
 @pytest.fixture(autouse=True)
@@ -48,7 +48,7 @@ def test_it_begins_in_the_background_and_says_so(monkeypatch, capsys):
     begun: list[list[str]] = []
     monkeypatch.setattr(subprocess, "Popen", lambda command, **_: begun.append(command))
     assert prebuild.main(["--begin-for", "4711"]) == 0
-    assert begun[0][1:] == ["-m", "lab.prebuild", "--build-for", "4711"]
+    assert begun[0][1:] == ["-m", "lab.programs.prebuild", "--build-for", "4711"]
     assert "in the background" in capsys.readouterr().err
 
 
@@ -69,17 +69,22 @@ def test_status_says_nothing_while_nothing_is_compiled(monkeypatch, capsys):
     assert capsys.readouterr().out == "(Compiling Kubernetes: 3%)\n"
 
 
-def test_it_needs_no_package_besides_python(tmp_path):
+def test_it_needs_no_package_besides_python():
     """It runs before any is installed."""
-    seen, waiting = set(), ["prebuild"]
+    seen, waiting = set(), ["lab.programs.prebuild"]
     while waiting:
         name = waiting.pop()
         seen.add(name)
-        for node in ast.walk(ast.parse((LAB / f"{name}.py").read_text())):
+        for node in ast.walk(ast.parse(source_of(name).read_text())):
             if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] == "lab":
-                inner = [alias.name for alias in node.names] if node.module == "lab" else [node.module.split(".")[1]]
+                modules = [f"{node.module}.{alias.name}" for alias in node.names]
+                inner = [module if source_of(module).is_file() else str(node.module) for module in modules]
                 waiting += [one for one in inner if one not in seen]
             elif isinstance(node, ast.Import | ast.ImportFrom):
                 names = [node.module] if isinstance(node, ast.ImportFrom) else [alias.name for alias in node.names]
                 assert {str(one).partition(".")[0] for one in names} <= sys.stdlib_module_names
-    assert "binaries" in seen
+    assert "lab.programs.binaries" in seen
+
+
+def source_of(module: str) -> Path:
+    return LAB.parent / f"{module.replace('.', '/')}.py"

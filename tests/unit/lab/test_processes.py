@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from lab import processes
 from lab.errors import LabError
+from lab.programs import processes
 from lab.rundir import RunDir
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -35,7 +35,7 @@ def eventually(condition) -> bool:
 
 
 def start_from_another_process(run: RunDir, then: str) -> subprocess.Popen[bytes]:
-    program = f"from lab import processes, rundir\nrun = rundir.RunDir({str(run.path)!r})\n{then}"
+    program = f"from lab import rundir\nfrom lab.programs import processes\nrun = rundir.RunDir({str(run.path)!r})\n{then}"
     return subprocess.Popen([sys.executable, "-c", program], cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)})
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from lab.progress import PLAIN_SECONDS, Line, Step, packages_in, state
+from lab.programs.progress import PLAIN_SECONDS, Line, Step, packages_in, state
 
 # The second takes nine tenths of the time for a third of the packages.
 STEPS = [Step("small", 200, 10.0), Step("large", 100, 90.0)]

@@ -25,11 +25,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from lab import compiler, progress
-from lab.compiler import cache_dir
 from lab.errors import LabError
+from lab.programs import compiler, progress
+from lab.programs.compiler import cache_dir
 
-GO_SOURCES = Path(__file__).resolve().parent / "go"
+GO_SOURCES = Path(__file__).resolve().parents[1] / "go"
 BUILD_FLAGS = ("-mod=readonly", "-trimpath", "-buildvcs=false")
 
 Tick = Callable[[], None]

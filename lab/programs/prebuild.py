@@ -12,8 +12,8 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from lab import binaries, compiler, processes
 from lab.errors import LabError
+from lab.programs import binaries, compiler, processes
 
 # What is in the foreground comes first.
 NICE = 10
@@ -24,7 +24,7 @@ class NobodyWaits(LabError):
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="lab.prebuild", description=__doc__)
+    parser = argparse.ArgumentParser(prog="lab.programs.prebuild", description=__doc__)
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("--begin-for", type=int, metavar="PID", help="begin in the background, and end with this process")
     what.add_argument("--build-for", type=int, metavar="PID", help="build in the foreground, and end with this process")
@@ -47,12 +47,12 @@ def _begin(pid: int) -> None:
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("wb") as output:
         subprocess.Popen(
-            [sys.executable, "-m", "lab.prebuild", "--build-for", str(pid)],
+            [sys.executable, "-m", "lab.programs.prebuild", "--build-for", str(pid)],
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
             start_new_session=True,
-            cwd=Path(__file__).resolve().parents[1],
+            cwd=Path(__file__).resolve().parents[2],
         )
     print("Compiling the lab's programs in the background, which happens once.", file=sys.stderr)
 

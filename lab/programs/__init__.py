@@ -1,0 +1,1 @@
+"""Compile, start and stop the programs of a lab."""
