@@ -143,7 +143,7 @@ lock: $(PACKAGES) ## Pin the development packages anew
 		--output-file requirements/dev.txt requirements/dev.in
 
 .PHONY: kubevirt-manifests
-kubevirt-manifests: $(PACKAGES) ## Write lab/kubevirt_manifests.json anew, after the pinned version of KubeVirt has changed
+kubevirt-manifests: $(PACKAGES) ## Write lab/kubernetes/kubevirt_manifests.json anew, after the pinned version of KubeVirt has changed
 	python -m tools.kubevirt_manifests
 
 .PHONY: changelog

@@ -102,7 +102,7 @@ class Control:
         seconds: float | None = None,
     ) -> None:
         if name == "apiserver-restart" and on:
-            from lab import controlplane
+            from lab.kubernetes import controlplane
 
             checked(name, on, Options(node, every, seconds))
             controlplane.restart_apiserver(self._run)

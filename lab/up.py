@@ -10,12 +10,13 @@ from collections.abc import Collection
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from lab import controlplane, hints, kubevirt, scenario as scenarios, vsphere, wipe
+from lab import hints, scenario as scenarios, vsphere, wipe
 from lab.control import Control
 from lab.errors import LabError
-from lab.gate.orders import order
 from lab.harvester import definitions, versions
-from lab.kube import Json
+from lab.kubernetes import controlplane, kubevirt
+from lab.kubernetes.client import Json
+from lab.kubernetes.gate_orders import order
 from lab.programs import binaries, processes
 from lab.rancher import rancher
 from lab.rundir import RunDir

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 
-from lab.controlplane import VIEWER_ROLE
-from lab.customresources import DEFINITIONS
 from lab.harvester import resources as r
-from lab.kube import ApiError, Client, Json
+from lab.kubernetes.client import ApiError, Client, Json
+from lab.kubernetes.controlplane import VIEWER_ROLE
+from lab.kubernetes.custom_resources import DEFINITIONS
+from lab.kubernetes.resource import Resource
 from lab.rundir import RunDir
 
 WEBHOOKS = "/apis/admissionregistration.k8s.io/v1"
@@ -32,11 +33,11 @@ ORDER = (
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
 # Bindings before what they bind.
 RIGHTS = (
-    r.Resource("ClusterRoleBinding", "clusterrolebindings", RBAC),
-    r.Resource("RoleBinding", "rolebindings", RBAC, namespaced=True),
-    r.Resource("ClusterRole", "clusterroles", RBAC),
-    r.Resource("Role", "roles", RBAC, namespaced=True),
-    r.Resource("ServiceAccount", "serviceaccounts", "/api/v1", namespaced=True),
+    Resource("ClusterRoleBinding", "clusterrolebindings", RBAC),
+    Resource("RoleBinding", "rolebindings", RBAC, namespaced=True),
+    Resource("ClusterRole", "clusterroles", RBAC),
+    Resource("Role", "roles", RBAC, namespaced=True),
+    Resource("ServiceAccount", "serviceaccounts", "/api/v1", namespaced=True),
 )
 BOOTSTRAPPED_LABEL = "kubernetes.io/bootstrapping"
 
@@ -88,7 +89,7 @@ def _is_built_in(thing: Json) -> bool:
     return of_the_system or BOOTSTRAPPED_LABEL in labels or metadata["name"] in (VIEWER_ROLE, "default")
 
 
-async def empty(client: Client, resource: r.Resource) -> None:
+async def empty(client: Client, resource: Resource) -> None:
     while True:
         try:
             things = (await client.get(resource.collection))["items"]
@@ -101,7 +102,7 @@ async def empty(client: Client, resource: r.Resource) -> None:
         await asyncio.gather(*(_remove(client, resource, thing) for thing in things))
 
 
-async def _remove(client: Client, resource: r.Resource, thing: Json) -> None:
+async def _remove(client: Client, resource: Resource, thing: Json) -> None:
     metadata = thing["metadata"]
     path = resource.path(metadata["name"], metadata.get("namespace", ""))
     if metadata.get("finalizers"):

@@ -1,4 +1,4 @@
-"""Write lab/kubevirt_manifests.json: what the operator of the pinned KubeVirt would install, as far as a lab needs it.
+"""Write lab/kubernetes/kubevirt_manifests.json: what the operator of the pinned KubeVirt would install, for a lab.
 
 The definitions come from KubeVirt's own code, which lab/go/cluster/kubevirt-manifests prints. Building that takes
 minutes and its output changes only with the pinned version, so the lab reads the file instead.
@@ -10,7 +10,7 @@ import json
 import subprocess
 from typing import Any
 
-from lab import kubevirt
+from lab.kubernetes import kubevirt
 from lab.programs import binaries
 
 

@@ -97,15 +97,15 @@ class Gate:
 
     async def _start_proxy(self) -> int:
         # Only here: the packages are not needed to pass bytes on, and most labs are never disturbed.
-        from lab import pki
         from lab.gate.proxy import Proxy
+        from lab.kubernetes import certificates
 
         proxy = Proxy(
             self._judge,
             f"https://127.0.0.1:{self._api_port}",
-            pki.authority(self._run).cert,
-            pki.pair(self._run, "kube-apiserver"),
-            pki.pair(self._run, "front-proxy-client"),
+            certificates.authority(self._run).cert,
+            certificates.pair(self._run, "kube-apiserver"),
+            certificates.pair(self._run, "front-proxy-client"),
         )
         return await self._proxy.enter_async_context(proxy.serving())
 

@@ -12,7 +12,7 @@ from aiohttp import web
 from multidict import CIMultiDict
 
 from lab.gate.verdict import Judge
-from lab.pki import KeyPair
+from lab.kubernetes.certificates import KeyPair
 
 HOP_BY_HOP = {"connection", "keep-alive", "te", "trailer", "transfer-encoding", "upgrade", "host", "content-length"}
 IDENTITY = "x-remote-"

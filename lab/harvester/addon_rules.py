@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from lab.harvester import resources as r
 from lab.harvester.rules import World, devices_of
-from lab.kube import Json
+from lab.kubernetes.client import Json
 from lab.scenario import DRIVER_TOOLKIT, PCIDEVICES
 
 EXPERIMENTAL_LABEL = "addon.harvesterhci.io/experimental"

@@ -12,8 +12,8 @@ from lab.errors import LabError
 from lab.harvester import resources as r
 from lab.harvester.cluster import Cluster
 from lab.harvester.versions import Version
-from lab.harvester.workqueue import WorkQueue
-from lab.kube import ApiError, Json
+from lab.kubernetes.client import ApiError, Json
+from lab.kubernetes.workqueue import WorkQueue
 from lab.scenario import DRIVER_TOOLKIT, PCIDEVICES
 
 # How long the Helm job of an addon takes. The real one is polled every 5 s.

@@ -11,8 +11,8 @@ from lab.harvester.cluster import Cluster
 from lab.harvester.guests import Guests
 from lab.harvester.kubelet import Kubelet
 from lab.harvester.rules import devices_of
-from lab.harvester.workqueue import WorkQueue
-from lab.kube import ApiError, Json
+from lab.kubernetes.client import ApiError, Json
+from lab.kubernetes.workqueue import WorkQueue
 
 ATTEMPTS = 10
 

@@ -9,11 +9,12 @@ from dataclasses import dataclass, field
 from lab.clock import Clock
 from lab.harvester import resources as r
 from lab.harvester.hardware import Host
-from lab.harvester.informer import Informer
 from lab.harvester.journal import Journal
 from lab.harvester.names import resource_name
 from lab.harvester.versions import Version
-from lab.kube import Client
+from lab.kubernetes.client import Client
+from lab.kubernetes.informer import Informer
+from lab.kubernetes.resource import Resource
 from lab.scenario import Scenario
 
 DEVICE_RESOURCES = (r.SRIOV_GPU, r.VGPU, r.PCI_DEVICE, r.CLAIM, r.DEVICE_NODE)
@@ -29,23 +30,23 @@ class Cluster:
     admin: Client
     pcidevices: Client
     hosts: dict[str, Host]
-    informers: dict[r.Resource, Informer] = field(default_factory=dict)
+    informers: dict[Resource, Informer] = field(default_factory=dict)
     driver_ready: Callable[[str], str | None] = lambda node: None
     journal: Journal = field(default_factory=Journal)
     _synced: int = 0
-    _tasks: dict[r.Resource, asyncio.Task[None]] = field(default_factory=dict)
+    _tasks: dict[Resource, asyncio.Task[None]] = field(default_factory=dict)
 
     @property
-    def device_resources(self) -> tuple[r.Resource, ...]:
+    def device_resources(self) -> tuple[Resource, ...]:
         return DEVICE_RESOURCES + (MIG_RESOURCES if self.version.mig else ())
 
-    def __getitem__(self, resource: r.Resource) -> Informer:
+    def __getitem__(self, resource: Resource) -> Informer:
         return self.informers[resource]
 
-    def watch(self, *resources: r.Resource, client: Client | None = None) -> None:
+    def watch(self, *resources: Resource, client: Client | None = None) -> None:
         for resource in resources:
             if resource not in self.informers:
-                informer = Informer(client or self.admin, resource)
+                informer = Informer(client or self.admin, resource, indexed=(r.NODENAME_LABEL, r.PARENT_LABEL))
                 self.informers[resource] = informer
                 self._tasks[resource] = asyncio.get_running_loop().create_task(informer.run())
 

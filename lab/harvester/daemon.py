@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import aiohttp
 
-from lab import customresources, pki, scenario as scenarios, wipe
+from lab import scenario as scenarios, wipe
 from lab.clock import Clock, background
 from lab.errors import LabError
 from lab.harvester import definitions, resources as r, rules, versions
@@ -28,7 +28,9 @@ from lab.harvester.kubelet import Kubelet
 from lab.harvester.node_cleanup import NodeCleanup
 from lab.harvester.process import START_UP, NodeProcess
 from lab.harvester.webhook import WebhookServer
-from lab.kube import ApiError, Client, Json
+from lab.kubernetes import certificates, custom_resources
+from lab.kubernetes.client import ApiError, Client, Json
+from lab.kubernetes.resource import Resource
 from lab.rundir import RunDir
 from lab.scenario import Scenario
 
@@ -77,8 +79,8 @@ class Harvester:
         self.notes = AllocationNotes(
             self.cluster, self.kubelets, self.guests, lambda node: node in self.processes and self.processes[node].alive
         )
-        serving = pki.server(run, "webhook")
-        self.webhook = WebhookServer(self.cluster, serving.cert, serving.key, pki.authority(run).cert)
+        serving = certificates.server(run, "webhook")
+        self.webhook = WebhookServer(self.cluster, serving.cert, serving.key, certificates.authority(run).cert)
         self.webhook_down = False
         # By name, with the nodes it is on at.
         self.faults_on: dict[str, list[str]] = {}
@@ -93,7 +95,7 @@ class Harvester:
     # Start
     async def start(self, speed: float) -> None:
         self._clock_task = asyncio.get_running_loop().create_task(self.clock.run())
-        await customresources.install(self.cluster.admin, definitions.core_definitions())
+        await custom_resources.install(self.cluster.admin, definitions.core_definitions())
         self.cluster.watch(*CORE_RESOURCES)
         await asyncio.gather(*(kubelet.register() for kubelet in self.kubelets.values()))
         await self._write_settings()
@@ -176,7 +178,7 @@ class Harvester:
     async def _switch_processes(self, on: bool) -> None:
         if on and not self._registered:
             self._registered = True
-            await customresources.install(self.cluster.admin, definitions.device_definitions(self.cluster.version))
+            await custom_resources.install(self.cluster.admin, definitions.device_definitions(self.cluster.version))
             self.cluster.watch(*self.cluster.device_resources, client=self.cluster.pcidevices)
             await self.cluster.watched()
             for resource in self.cluster.device_resources:
@@ -189,7 +191,7 @@ class Harvester:
             else:
                 process.kill()
 
-    def _dispatcher(self, resource: r.Resource):  # type: ignore[no-untyped-def]
+    def _dispatcher(self, resource: Resource):  # type: ignore[no-untyped-def]
         def noticed(old: Json | None, new: Json | None) -> None:
             if new is not None:
                 owner = NodeProcess.owner(resource, new)

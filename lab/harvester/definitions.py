@@ -6,7 +6,7 @@ from typing import Any
 
 from lab.harvester.resources import DEVICES_GROUP
 from lab.harvester.versions import Version
-from lab.kube import Json
+from lab.kubernetes.client import Json
 
 STRING: Json = {"type": "string", "nullable": True}
 INTEGER: Json = {"type": "integer"}

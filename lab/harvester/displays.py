@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from lab.kube import Json
+from lab.kubernetes.client import Json
 
 
 def showing(gpus: Sequence[Json], *, each: bool) -> list[Json]:

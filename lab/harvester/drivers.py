@@ -7,7 +7,7 @@ from collections.abc import Callable
 from lab.harvester import resources as r
 from lab.harvester.addons import DRIVER_POD_LABELS, PLACEHOLDER, Addons
 from lab.harvester.cluster import Cluster
-from lab.kube import Json
+from lab.kubernetes.client import Json
 from lab.scenario import DRIVER_TOOLKIT
 
 BUILD_SECONDS = 60.0

@@ -11,9 +11,9 @@ import yaml
 from lab import hints
 from lab.errors import LabError
 from lab.faults import EVERY, SLOW_SECONDS, Options, checked
-from lab.gate.orders import order
 from lab.harvester import resources as r
 from lab.harvester.addons import PLACEHOLDER
+from lab.kubernetes.gate_orders import order
 from lab.scenario import DRIVER_TOOLKIT
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from lab.harvester import displays, resources as r
 from lab.harvester.cluster import Cluster
 from lab.harvester.kubelet import timestamp
 from lab.harvester.rules import devices_of
-from lab.harvester.workqueue import WorkQueue
-from lab.kube import JSON_PATCH, ApiError, Client, Json
+from lab.kubernetes.client import JSON_PATCH, ApiError, Client, Json
+from lab.kubernetes.workqueue import WorkQueue
 
 BOOT_SECONDS = 2.0
 SHUTDOWN_SECONDS = 1.0

@@ -6,7 +6,7 @@ here, nobody else has written anything.
 
 from __future__ import annotations
 
-from lab.kube import Json
+from lab.kubernetes.client import Json
 
 # Where nobody asks for long, the rest is asked of the API server.
 LONGEST = 50_000

@@ -11,8 +11,8 @@ from lab.clock import background
 from lab.harvester import resources as r
 from lab.harvester.cluster import Cluster
 from lab.harvester.deviceplugins import DeviceManager
-from lab.harvester.workqueue import WorkQueue
-from lab.kube import ApiError, Json
+from lab.kubernetes.client import ApiError, Json
+from lab.kubernetes.workqueue import WorkQueue
 from lab.scenario import NodeSpec
 
 log = logging.getLogger(__name__)

@@ -8,7 +8,7 @@ from lab.harvester import permitted, resources as r
 from lab.harvester.deviceplugins import DevicePlugin
 from lab.harvester.hardware import Gpu, Vf
 from lab.harvester.vgpu_types import CONFIGURED, chosen_type
-from lab.kube import Json
+from lab.kubernetes.client import Json
 
 if TYPE_CHECKING:
     from lab.harvester.process import NodeProcess

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from lab.harvester import resources as r
-from lab.kube import ApiError, Json
+from lab.kubernetes.client import ApiError, Json
 from lab.mig import MigCard, NoRoom
 
 if TYPE_CHECKING:

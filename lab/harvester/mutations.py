@@ -7,7 +7,7 @@ from typing import Any
 
 from lab.harvester import resources as r
 from lab.harvester.rules import World, devices_of
-from lab.kube import Json
+from lab.kubernetes.client import Json
 
 DEVICES_PATH = "/spec/template/spec/domain/devices"
 Patch = list[Json]

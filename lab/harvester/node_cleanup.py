@@ -6,8 +6,9 @@ from collections.abc import Callable
 
 from lab.harvester import resources as r
 from lab.harvester.cluster import Cluster
-from lab.harvester.workqueue import WorkQueue
-from lab.kube import ApiError, Json
+from lab.kubernetes.client import ApiError, Json
+from lab.kubernetes.resource import Resource
+from lab.kubernetes.workqueue import WorkQueue
 
 
 class NodeCleanup:
@@ -52,7 +53,7 @@ class NodeCleanup:
         left = [one for one in node["metadata"]["finalizers"] if one != r.NODE_FINALIZER]
         await self._cluster.admin.patch(r.NODE.path(name), {"metadata": {"finalizers": left or None}})
 
-    async def _delete(self, resource: r.Resource, name: str) -> None:
+    async def _delete(self, resource: Resource, name: str) -> None:
         try:
             await self._cluster[resource].delete(name)
         except ApiError as error:

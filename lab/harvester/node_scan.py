@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from lab.harvester import resources as r, vgpus
 from lab.harvester.hardware import Gpu, PciFunction, Vf
-from lab.kube import Json
+from lab.kubernetes.client import Json
 
 if TYPE_CHECKING:
     from lab.harvester.process import NodeProcess

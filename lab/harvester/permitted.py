@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from lab.boards import VENDOR_ID
-from lab.kube import Json
+from lab.kubernetes.client import Json
 
 
 def permit_mediated(kubevirt: Json, type_name: str, resource: str) -> Json | None:

@@ -11,8 +11,9 @@ from lab.harvester import claims, mig_configurations, node_scan, resources as r,
 from lab.harvester.cluster import Cluster
 from lab.harvester.deviceplugins import DeviceManager, DevicePlugin
 from lab.harvester.hardware import Host
-from lab.harvester.workqueue import WorkQueue
-from lab.kube import ApiError, Json
+from lab.kubernetes.client import ApiError, Json
+from lab.kubernetes.resource import Resource
+from lab.kubernetes.workqueue import WorkQueue
 
 log = logging.getLogger(__name__)
 
@@ -37,12 +38,12 @@ class NodeProcess:
         self.alive = False
         self.scanning = False
         self._on_change = on_change
-        self._queues: dict[r.Resource, WorkQueue] = {}
+        self._queues: dict[Resource, WorkQueue] = {}
         self._start: Any = None
         self._starting = False
         self._crashes = 0
         self.plugins: dict[str, DevicePlugin] = {}
-        self._reconcilers: dict[r.Resource, Reconcile] = {
+        self._reconcilers: dict[Resource, Reconcile] = {
             r.SRIOV_GPU: sriov_gpus.reconcile,
             r.VGPU: vgpus.reconcile,
             r.CLAIM: claims.reconcile,
@@ -120,7 +121,7 @@ class NodeProcess:
         self.plugins = {}
         self._on_change()
 
-    def notice(self, resource: r.Resource, thing: Json) -> None:
+    def notice(self, resource: Resource, thing: Json) -> None:
         """Called for each change of an object; a process only handles those of its node."""
         if resource in self._queues and self.owner(resource, thing) == self.node:
             queue, name, clock = self._queues[resource], thing["metadata"]["name"], self.cluster.clock
@@ -131,18 +132,18 @@ class NodeProcess:
                 clock.call_later(0.0, lambda: queue.add(name))
 
     @staticmethod
-    def owner(resource: r.Resource, thing: Json) -> Any:
+    def owner(resource: Resource, thing: Json) -> Any:
         if resource is r.DEVICE_NODE:
             return thing["metadata"]["name"]
         return (thing.get("spec") or {}).get("nodeName")
 
-    def enqueue(self, resource: r.Resource, name: str, *, after: float = 0.0) -> None:
+    def enqueue(self, resource: Resource, name: str, *, after: float = 0.0) -> None:
         if after:
             self._queues[resource].add_after(name, after)
         else:
             self._queues[resource].add(name)
 
-    def _handler(self, resource: r.Resource) -> Callable[[str], Awaitable[None]]:
+    def _handler(self, resource: Resource) -> Callable[[str], Awaitable[None]]:
         async def handle(name: str) -> None:
             thing = self.cluster[resource].get(name)
             if thing is not None:
@@ -151,22 +152,22 @@ class NodeProcess:
         return handle
 
     # Throttled requests, as the process's own identity.
-    async def create(self, resource: r.Resource, body: Json) -> Json:
+    async def create(self, resource: Resource, body: Json) -> Json:
         await self.throttle.take()
         return await self.cluster[resource].create(body)
 
-    async def replace(self, resource: r.Resource, thing: Json) -> Json:
+    async def replace(self, resource: Resource, thing: Json) -> Json:
         await self.throttle.take()
         return await self.cluster[resource].replace(thing)
 
-    async def replace_status(self, resource: r.Resource, thing: Json, status: Json) -> Json:
+    async def replace_status(self, resource: Resource, thing: Json, status: Json) -> Json:
         await self.throttle.take()
         if thing.get("status") == status:
             # The request would change nothing; it still costs its place in the throttle.
             return thing
         return await self.cluster[resource].replace(thing | {"status": status}, subresource="status")
 
-    async def delete(self, resource: r.Resource, name: str) -> None:
+    async def delete(self, resource: Resource, name: str) -> None:
         await self.throttle.take()
         try:
             await self.cluster[resource].delete(name)

@@ -8,7 +8,8 @@ from typing import Any, Protocol
 
 from lab.harvester import resources as r
 from lab.harvester.versions import Version
-from lab.kube import Json
+from lab.kubernetes.client import Json
+from lab.kubernetes.resource import Resource
 
 CONTROLLER = "system:serviceaccount:harvester-system:harvester-pcidevices-controller"
 MOST_MIG_INSTANCES = 7
@@ -17,11 +18,11 @@ MOST_MIG_INSTANCES = 7
 class World(Protocol):
     version: Version
 
-    def get(self, resource: r.Resource, name: str, namespace: str = "") -> Json | None: ...
+    def get(self, resource: Resource, name: str, namespace: str = "") -> Json | None: ...
 
-    def all(self, resource: r.Resource) -> list[Json]: ...
+    def all(self, resource: Resource) -> list[Json]: ...
 
-    def labelled(self, resource: r.Resource, label: str, value: str) -> list[Json]: ...
+    def labelled(self, resource: Resource, label: str, value: str) -> list[Json]: ...
 
     def resource_of(self, type_name: str) -> str: ...
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from lab.harvester import mig_configurations, resources as r
 from lab.harvester.hardware import Gpu
-from lab.kube import Json
+from lab.kubernetes.client import Json
 
 if TYPE_CHECKING:
     from lab.harvester.process import NodeProcess

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 from lab.harvester import resources as r
 from lab.harvester.hardware import Gpu, Vf
 from lab.harvester.vgpu_types import CONFIGURED, chosen_type
-from lab.kube import ApiError, Json
+from lab.kubernetes.client import ApiError, Json
+from lab.kubernetes.resource import Resource
 
 if TYPE_CHECKING:
     from lab.harvester.process import NodeProcess
@@ -67,7 +68,7 @@ async def _claim(process: NodeProcess, thing: Json, device: Json, parent: str, r
             raise
 
 
-def _owner(thing: Json, resource: r.Resource) -> Json:
+def _owner(thing: Json, resource: Resource) -> Json:
     return {
         "apiVersion": resource.api_version,
         "kind": resource.kind,

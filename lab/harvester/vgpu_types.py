@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lab.kube import Json
+from lab.kubernetes.client import Json
 
 CONFIGURED = "vGPUConfigured"
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from lab.harvester import mdev, resources as r, vendor_vfio
 from lab.harvester.hardware import Gpu, Vf
 from lab.harvester.vgpu_types import CONFIGURED
-from lab.harvester.workqueue import FIRST_RETRY
-from lab.kube import Json
+from lab.kubernetes.client import Json
+from lab.kubernetes.workqueue import FIRST_RETRY
 
 if TYPE_CHECKING:
     from lab.harvester.process import NodeProcess

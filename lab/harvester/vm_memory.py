@@ -8,9 +8,9 @@ which 100 MiB would be reserved for everybody.
 from __future__ import annotations
 
 from lab.harvester import resources as r
-from lab.harvester.quantity import Quantity
 from lab.harvester.rules import devices_of
-from lab.kube import Json
+from lab.kubernetes.client import Json
+from lab.kubernetes.quantity import Quantity
 
 DOMAIN_PATH = "/spec/template/spec/domain"
 OVERCOMMIT_PERCENT = 150

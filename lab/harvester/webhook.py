@@ -15,7 +15,8 @@ from aiohttp import web
 from lab.harvester import addon_rules, mutations, resources as r, rules, vm_memory
 from lab.harvester.cluster import Cluster
 from lab.harvester.versions import Version
-from lab.kube import ApiError, Json
+from lab.kubernetes.client import ApiError, Json
+from lab.kubernetes.resource import Resource
 
 log = logging.getLogger(__name__)
 
@@ -29,15 +30,15 @@ class CachedWorld:
         self._cluster = cluster
         self.version: Version = cluster.version
 
-    def get(self, resource: r.Resource, name: str, namespace: str = "") -> Json | None:
+    def get(self, resource: Resource, name: str, namespace: str = "") -> Json | None:
         informer = self._cluster.informers.get(resource)
         return informer.get(name, namespace) if informer else None
 
-    def all(self, resource: r.Resource) -> list[Json]:
+    def all(self, resource: Resource) -> list[Json]:
         informer = self._cluster.informers.get(resource)
         return informer.all() if informer else []
 
-    def labelled(self, resource: r.Resource, label: str, value: str) -> list[Json]:
+    def labelled(self, resource: Resource, label: str, value: str) -> list[Json]:
         informer = self._cluster.informers.get(resource)
         return informer.labelled(label, value) if informer else []
 

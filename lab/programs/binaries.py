@@ -94,7 +94,7 @@ BINARIES = {
         Binary("kube-controller-manager", CLUSTER, "k8s.io/kubernetes/cmd/kube-controller-manager", 320, 91),
     )
 }
-# Upkeep alone needs this one: a lab has its output as a file (lab/kubevirt_manifests.json).
+# Upkeep alone needs this one: a lab has its output as a file (lab/kubernetes/kubevirt_manifests.json).
 MANIFESTS = Binary("kubevirt-manifests", CLUSTER, "./kubevirt-manifests", 1, 5)
 
 

@@ -6,8 +6,8 @@ import base64
 from typing import Any
 
 from lab.harvester.kubelet import timestamp
-from lab.harvester.workqueue import WorkQueue
-from lab.kube import ApiError, Json
+from lab.kubernetes.client import ApiError, Json
+from lab.kubernetes.workqueue import WorkQueue
 from lab.rancher import machine_flags, machines, resources as r, rollout
 from lab.rancher.driver import random_part
 from lab.rancher.guests import Guests

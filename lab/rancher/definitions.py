@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from lab.harvester.definitions import ANYTHING, BOOLEAN, INTEGER, STRING, STRING_MAP, definition, fields, list_of
-from lab.kube import Json
+from lab.kubernetes.client import Json
 from lab.rancher.machine_flags import SWITCH_FIELDS, TEXT_FIELDS
 
 COUNT_OR_SHARE: Json = {"x-kubernetes-int-or-string": True, "nullable": True}

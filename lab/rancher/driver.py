@@ -7,7 +7,7 @@ import string
 from typing import Any
 
 from lab.harvester import resources as h
-from lab.kube import ApiError, Client, Json
+from lab.kubernetes.client import ApiError, Client, Json
 from lab.rancher import driver_machine, driver_settings, resources as r
 from lab.rancher.driver_settings import CREATE, PRE_CREATE, Driver, DriverError, Settings
 

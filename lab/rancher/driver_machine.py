@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 
 import yaml
 
-from lab.kube import Json
+from lab.kubernetes.client import Json
 from lab.rancher.driver_settings import CREATE, MASTER, Disk, DriverError, Settings
 
 CREATOR_LABEL = "harvesterhci.io/creator"

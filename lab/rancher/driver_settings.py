@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from lab.kube import Json
+from lab.kubernetes.client import Json
 
 SET_CONFIG = "SetConfigFromFlags"
 PRE_CREATE = "PreCreateCheck"

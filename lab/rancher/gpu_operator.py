@@ -11,10 +11,10 @@ from typing import Any
 
 import yaml
 
-from lab import customresources
 from lab.harvester.kubelet import timestamp
-from lab.harvester.workqueue import WorkQueue
-from lab.kube import Json
+from lab.kubernetes import custom_resources
+from lab.kubernetes.client import Json
+from lab.kubernetes.workqueue import WorkQueue
 from lab.rancher import definitions, resources as r
 from lab.rancher.world import World
 
@@ -108,7 +108,7 @@ class GpuOperator:
         if self._installed.get(name) == asked:
             return
         await self._world.clock.sleep(INSTALL_SECONDS)
-        await customresources.install(self._world.client, definitions.operator_definitions())
+        await custom_resources.install(self._world.client, definitions.operator_definitions())
         await self._world[r.POLICY].ready.wait()
         if spec.get("createNamespace"):
             await self._world.client.create_if_absent(r.NAMESPACE.collection, {"metadata": {"name": namespace}})

@@ -8,11 +8,11 @@ from collections.abc import Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
 
-from lab import controlplane, customresources, pki
 from lab.clock import Clock
 from lab.harvester.kubelet import timestamp
 from lab.harvester.rules import devices_of
-from lab.kube import ApiError, Client, Json
+from lab.kubernetes import certificates, controlplane, custom_resources
+from lab.kubernetes.client import ApiError, Client, Json
 from lab.rancher import definitions, resources as r
 from lab.rancher.gpu_operator import GpuOperator
 from lab.rancher.guest_kubelet import GPU, GuestKubelet
@@ -43,7 +43,7 @@ class Guest:
         client = await stack.enter_async_context(
             Client.from_kubeconfig(run.kubeconfig("harvester"), user_agent="guest")
         )
-        await customresources.install(client, definitions.guest_definitions())
+        await custom_resources.install(client, definitions.guest_definitions())
         world = World(clock, client)
         world.watch(*(resource for resource in WATCHED if resource is not r.POLICY))
         await world.watched()
@@ -155,7 +155,7 @@ def _start(run: RunDir, programs: dict[str, Path]) -> None:
     controlplane.start_api(run, programs)
     # They come up while machines boot; nobody here has to wait for them.
     controlplane.start_controllers(run)
-    pki.server(run, "kubelet")
+    certificates.server(run, "kubelet")
 
 
 def _limits(vm: Json | None) -> Json:

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 
 from aiohttp import web
 
-from lab import controlplane, pki
 from lab.harvester.kubelet import timestamp
-from lab.harvester.workqueue import WorkQueue
-from lab.kube import ApiError, Json
+from lab.kubernetes import certificates, controlplane
+from lab.kubernetes.client import ApiError, Json
+from lab.kubernetes.workqueue import WorkQueue
 from lab.rancher import resources as r
 from lab.rancher.gpu_operator import GpuOperator
 from lab.rancher.world import World
@@ -72,7 +72,7 @@ class GuestKubelet:
         application.router.add_get("/containerLogs/{namespace}/{pod}/{container}", self._log)
         self._runner = web.AppRunner(application, shutdown_timeout=0.5)
         await self._runner.setup()
-        serving = pki.pair(self._run, "kubelet")
+        serving = certificates.pair(self._run, "kubelet")
         tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
         tls.load_cert_chain(str(serving.cert), str(serving.key))
         (self.port,) = controlplane.free_ports(1)

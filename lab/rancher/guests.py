@@ -8,7 +8,7 @@ import shutil
 import time
 from collections.abc import Awaitable, Callable
 
-from lab.kube import Json
+from lab.kubernetes.client import Json
 from lab.programs import processes
 from lab.rancher import resources as r
 from lab.rancher.guest import Guest

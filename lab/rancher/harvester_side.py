@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 
-from lab import customresources
 from lab.harvester import resources as h
 from lab.harvester.cluster import Cluster as Harvester
-from lab.harvester.workqueue import WorkQueue
-from lab.kube import Json
+from lab.kubernetes import custom_resources
+from lab.kubernetes.client import Json
+from lab.kubernetes.workqueue import WorkQueue
 from lab.rancher import definitions, resources as r
 from lab.rancher.driver_machine import CLAIMS_ANNOTATION, REMOVED_ANNOTATION
 
@@ -23,7 +23,7 @@ CLOUD_PROVIDER_ROLE = "harvesterhci.io:cloudprovider"
 
 async def seed(harvester: Harvester) -> None:
     client = harvester.admin
-    await customresources.install(client, definitions.harvester_definitions())
+    await custom_resources.install(client, definitions.harvester_definitions())
     for image in (IMAGE, IMAGE_WITH_DRIVER):
         name = image.split("/")[1]
         body = {

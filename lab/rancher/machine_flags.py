@@ -7,7 +7,7 @@ import json
 import re
 from typing import Any
 
-from lab.kube import Json
+from lab.kubernetes.client import Json
 
 PREFIX = "harvester-"
 # What is in a machine config and no flag: the object itself, and what Rancher keeps there.

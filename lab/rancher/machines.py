@@ -10,8 +10,8 @@ from typing import Any
 from lab.harvester import resources as h
 from lab.harvester.cluster import Cluster as Harvester
 from lab.harvester.kubelet import timestamp
-from lab.harvester.workqueue import WorkQueue
-from lab.kube import Json
+from lab.kubernetes.client import Json
+from lab.kubernetes.workqueue import WorkQueue
 from lab.rancher import driver, machine_flags, resources as r
 from lab.rancher.driver_settings import Driver, DriverError
 from lab.rancher.guests import Guests

@@ -11,8 +11,8 @@ import aiohttp
 import yaml
 from aiohttp import web
 
-from lab import controlplane, kubeconfig, pki
-from lab.kube import Client
+from lab.kubernetes import certificates, controlplane, kubeconfig
+from lab.kubernetes.client import Client
 from lab.rancher.harvester_side import CLOUD_PROVIDER_ROLE
 from lab.rundir import RunDir
 
@@ -48,7 +48,7 @@ class Proxy:
         # Watches would keep it waiting for as long as they like.
         self._runner = web.AppRunner(application, shutdown_timeout=0.5)
         await self._runner.setup()
-        serving = pki.server(self._run, "rancher")
+        serving = certificates.server(self._run, "rancher")
         tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
         tls.load_cert_chain(str(serving.cert), str(serving.key))
         self.port = port or controlplane.free_ports(1)[0]
@@ -123,8 +123,8 @@ class Proxy:
         if key not in self._sessions:
             name = PROXY_KUBECONFIG if user == USER else f"{PROXY_KUBECONFIG}-{user}"
             kubeconfig.issue(cluster, name, user, (kubeconfig.MASTERS,) if user == USER else ())
-            tls = ssl.create_default_context(cafile=str(pki.authority(cluster).cert))
-            pair = pki.pair(cluster, f"client-{name}")
+            tls = ssl.create_default_context(cafile=str(certificates.authority(cluster).cert))
+            pair = certificates.pair(cluster, f"client-{name}")
             tls.load_cert_chain(str(pair.cert), str(pair.key))
             self._sessions[key] = aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=tls, limit=0))
         return self._sessions[key]
@@ -147,7 +147,7 @@ class Proxy:
 
     def kubeconfig(self, identity: str) -> dict[str, object]:
         """As one downloads it from Rancher: the proxy's address, and a token."""
-        authority = pki.authority(self._run).cert.read_bytes()
+        authority = certificates.authority(self._run).cert.read_bytes()
         return {
             "apiVersion": "v1",
             "kind": "Config",
@@ -199,7 +199,7 @@ class Proxy:
                     "name": "default",
                     "cluster": {
                         "server": cluster.read()["server"],
-                        "certificate-authority-data": _base64(pki.authority(cluster).cert.read_bytes()),
+                        "certificate-authority-data": _base64(certificates.authority(cluster).cert.read_bytes()),
                     },
                 }
             ],

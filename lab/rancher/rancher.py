@@ -8,10 +8,11 @@ from pathlib import Path
 
 import yaml
 
-from lab import controlplane, customresources, wipe
+from lab import wipe
 from lab.clock import Clock
 from lab.harvester.cluster import Cluster as Harvester
-from lab.kube import Client
+from lab.kubernetes import controlplane, custom_resources
+from lab.kubernetes.client import Client
 from lab.rancher import definitions, guests, harvester_side, resources as r
 from lab.rancher.clusters import Clusters, credential_of
 from lab.rancher.driver_settings import DRIVERS, MASTER, V0_7_2
@@ -107,7 +108,7 @@ class Rancher:
     async def start(self) -> None:
         await self.proxy.start(self._run.read()["rancher"]["port"])
         await asyncio.gather(
-            customresources.install(self.world.client, definitions.rancher_definitions()),
+            custom_resources.install(self.world.client, definitions.rancher_definitions()),
             harvester_side.seed(self._harvester),
             *(
                 self.world.client.create_if_absent(r.NAMESPACE.collection, {"metadata": {"name": name}})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lab.harvester.resources import Resource
+from lab.kubernetes.resource import Resource
 
 CLUSTERS_NAMESPACE = "fleet-default"
 CREDENTIALS_NAMESPACE = "cattle-global-data"

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 
 from lab.clock import Clock
-from lab.harvester.informer import Informer
-from lab.harvester.resources import Resource
-from lab.kube import ApiError, Client, Json
+from lab.kubernetes.client import ApiError, Client, Json
+from lab.kubernetes.informer import Informer
+from lab.kubernetes.resource import Resource
 
 
 class World:

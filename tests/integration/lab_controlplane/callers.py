@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from lab.kube import ApiError, Client
+from lab.kubernetes.client import ApiError, Client
 from lab.rundir import RunDir
 
 Json = dict[str, Any]

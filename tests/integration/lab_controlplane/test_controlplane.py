@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from lab import controlplane, kubeconfig
+from lab.kubernetes import controlplane, kubeconfig
 from lab.programs import binaries, processes
 from tests.integration.lab_controlplane.callers import Api, eventually
 
@@ -178,7 +178,8 @@ class TestSideBySide:
     def test_a_killed_starter_leaves_nothing_that_stop_does_not_find(self, built, own_run):
         program = (
             "import sys, pathlib\n"
-            "from lab import controlplane, rundir\n"
+            "from lab import rundir\n"
+            "from lab.kubernetes import controlplane\n"
             "names = dict(word.split('=') for word in sys.argv[2:])\n"
             "run = rundir.RunDir(sys.argv[1])\n"
             "controlplane.start(run, {name: pathlib.Path(path) for name, path in names.items()})\n"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from lab import controlplane, kubevirt
+from lab.kubernetes import controlplane, kubevirt
 from lab.programs import binaries, processes
 from lab.rundir import RunDir
 from tests.integration.lab_controlplane.callers import Api, eventually

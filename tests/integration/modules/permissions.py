@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from lab import kubeconfig
+from lab.kubernetes import kubeconfig
 from tests.integration.labs import Lab
 
 DOCUMENTED = Path(__file__).parents[3] / "docs/permissions.md"

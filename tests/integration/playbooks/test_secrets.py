@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 import ansible_runner
 import pytest
 
-from lab import pki
+from lab.kubernetes import certificates
 from lab.rundir import RunDir
 from tests.integration.modules.examples import examples
 from tests.integration.playbooks.runs import INSTALLED
@@ -136,8 +136,8 @@ def ports(run_dir: RunDir) -> Iterator[dict[str, int]]:
     """A port that is closed, and one with a server that soon breaks down. Who trusts its authority gets further."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         closed = listener.getsockname()[1]
-    pki.authority(run_dir)
-    pair = pki.server(run_dir, "unreliable")
+    certificates.authority(run_dir)
+    pair = certificates.server(run_dir, "unreliable")
     server = ThreadingHTTPServer(("127.0.0.1", 0), Unreliable)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(pair.cert, pair.key)
@@ -220,7 +220,7 @@ def test_the_example_reads_with_its_token_and_leaves_nothing_behind(
     tasks = json.dumps(examples("kubernetes_session"))
     address = f"https://127.0.0.1:{ports['unreliable']}/works"
     # The authority is not an option of the example, and one in the environment may be that of another cluster.
-    authority = f'"{address}", "ca_cert": "{pki.pair(run_dir, "ca").cert}"'
+    authority = f'"{address}", "ca_cert": "{certificates.pair(run_dir, "ca").cert}"'
     tasks = tasks.replace('"https://rancher.example/k8s/clusters/c-m-abcdef"', authority)
     play = json.dumps([{"hosts": "all", "gather_facts": False, "tasks": json.loads(tasks)}])
     facts = {"ansible_connection": "local", "rancher_token": "PLANTED-example"}
@@ -240,7 +240,7 @@ def test_no_role_shows_a_token_when_its_connection_fails(
     tmp_path: Path, ports: dict[str, int], run_dir: RunDir, warm: Warm
 ) -> None:
     """S1, M13. Credentials of another cluster in the environment do not get in the way."""
-    hosts = inventory(ports, pki.pair(run_dir, "ca").cert)
+    hosts = inventory(ports, certificates.pair(run_dir, "ca").cert)
     foreign = "PLANTED-foreign"
     events, shown = run(tmp_path, PLAY, hosts, warm, K8S_AUTH_HOST="https://127.0.0.1:1", K8S_AUTH_API_KEY=foreign)
     reported = {

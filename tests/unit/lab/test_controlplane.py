@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from lab import controlplane
 from lab.errors import LabError
+from lab.kubernetes import controlplane
 from lab.rundir import RunDir
 
 TRACE = "\n".join(f"goroutine {number} [select]:" for number in range(100))

@@ -7,8 +7,8 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from lab.controlplane import free_ports
 from lab.gate.relay import Relay
+from lab.kubernetes.controlplane import free_ports
 
 MEBIBYTE = 2**20
 

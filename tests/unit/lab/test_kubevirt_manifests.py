@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from lab import kubevirt
 from lab.errors import LabError
+from lab.kubernetes import kubevirt
 from tools import kubevirt_manifests
 
 

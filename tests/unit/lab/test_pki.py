@@ -13,8 +13,8 @@ import yaml
 from cryptography import x509
 from cryptography.x509.oid import NameOID
 
-from lab import kubeconfig, pki
 from lab.errors import LabError
+from lab.kubernetes import certificates, kubeconfig
 from lab.rundir import RunDir
 
 
@@ -30,12 +30,12 @@ def subject(path, attribute) -> list[str]:
     return [entry.value for entry in certificate.subject.get_attributes_for_oid(attribute)]
 
 
-def handshake(run: RunDir, server: pki.KeyPair, client: pki.KeyPair, hostname: str) -> dict:
+def handshake(run: RunDir, server: certificates.KeyPair, client: certificates.KeyPair, hostname: str) -> dict:
     """What the server learns about a client that trusts it, over a real connection."""
-    serving = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=str(pki.authority(run).cert))
+    serving = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=str(certificates.authority(run).cert))
     serving.verify_mode = ssl.CERT_REQUIRED
     serving.load_cert_chain(server.cert, server.key)
-    calling = ssl.create_default_context(cafile=str(pki.authority(run).cert))
+    calling = ssl.create_default_context(cafile=str(certificates.authority(run).cert))
     calling.verify_flags |= ssl.VERIFY_X509_STRICT
     calling.load_cert_chain(client.cert, client.key)
     left, right = socket.socketpair()
@@ -55,32 +55,32 @@ def handshake(run: RunDir, server: pki.KeyPair, client: pki.KeyPair, hostname: s
 
 @pytest.mark.parametrize("hostname", ["127.0.0.1", "localhost", "virt-api.harvester-system.svc"])
 def test_server_and_client_accept_each_other(run, hostname):
-    server = pki.server(run, "virt-api", ["virt-api.harvester-system.svc"])
-    client = pki.client(run, "someone", "lab:someone", ["a", "b"])
+    server = certificates.server(run, "virt-api", ["virt-api.harvester-system.svc"])
+    client = certificates.client(run, "someone", "lab:someone", ["a", "b"])
     learnt = handshake(run, server, client, hostname)
     assert (("commonName", "lab:someone"),) in learnt["subject"]
 
 
 def test_another_authority_is_not_trusted(run):
-    server = pki.server(run, "server")
-    client = pki.client(run, "proxy", "proxy", issuer="front-proxy-ca")
+    server = certificates.server(run, "server")
+    client = certificates.client(run, "proxy", "proxy", issuer="front-proxy-ca")
     with pytest.raises((ssl.SSLError, OSError)):
         handshake(run, server, client, "localhost")
 
 
 def test_groups_are_organizations(run):
-    client = pki.client(run, "admin", "lab:admin", ["system:masters", "others"])
+    client = certificates.client(run, "admin", "lab:admin", ["system:masters", "others"])
     assert subject(client.cert, NameOID.COMMON_NAME) == ["lab:admin"]
     assert subject(client.cert, NameOID.ORGANIZATION_NAME) == ["system:masters", "others"]
 
 
 def test_the_authority_is_made_once(run):
-    first = pki.authority(run).cert.read_bytes()
-    assert pki.authority(run).cert.read_bytes() == first
+    first = certificates.authority(run).cert.read_bytes()
+    assert certificates.authority(run).cert.read_bytes() == first
 
 
 def test_keys_are_readable_by_their_owner_only(run):
-    assert pki.client(run, "admin", "lab:admin").key.stat().st_mode & 0o077 == 0
+    assert certificates.client(run, "admin", "lab:admin").key.stat().st_mode & 0o077 == 0
     assert kubeconfig.issue(run, "admin", "lab:admin").stat().st_mode & 0o077 == 0
 
 

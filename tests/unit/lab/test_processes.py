@@ -35,7 +35,9 @@ def eventually(condition) -> bool:
 
 
 def start_from_another_process(run: RunDir, then: str) -> subprocess.Popen[bytes]:
-    program = f"from lab import rundir\nfrom lab.programs import processes\nrun = rundir.RunDir({str(run.path)!r})\n{then}"
+    program = (
+        f"from lab import rundir\nfrom lab.programs import processes\nrun = rundir.RunDir({str(run.path)!r})\n{then}"
+    )
     return subprocess.Popen([sys.executable, "-c", program], cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)})
 
 

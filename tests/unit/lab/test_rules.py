@@ -9,6 +9,7 @@ import pytest
 
 from lab.harvester import resources as r, versions
 from lab.harvester.rules import denial
+from lab.kubernetes.resource import Resource
 
 Json = dict[str, Any]
 VGPU, GPU = "gpu-a-000008004", "gpu-a-000008000"
@@ -21,15 +22,15 @@ class Cluster:
         self.version = versions.named(version)
         self._nodes = nodes
 
-    def get(self, resource: r.Resource, name: str, namespace: str = "") -> Json | None:
+    def get(self, resource: Resource, name: str, namespace: str = "") -> Json | None:
         return {"metadata": {"name": name}} if resource == r.NODE and name in self._nodes else None
 
-    def all(self, resource: r.Resource) -> list[Json]:
+    def all(self, resource: Resource) -> list[Json]:
         note = {"hostdevices" if self.version.vendor_vfio else "gpus": {"nvidia.com/NVIDIA_A2-4Q": [VGPU]}}
         annotations = {r.ALLOCATION_ANNOTATION: json.dumps(note)}
         return [{"metadata": {"name": "user", "namespace": "default", "annotations": annotations}}]
 
-    def labelled(self, resource: r.Resource, label: str, value: str) -> list[Json]:
+    def labelled(self, resource: Resource, label: str, value: str) -> list[Json]:
         return []
 
     def resource_of(self, type_name: str) -> str:

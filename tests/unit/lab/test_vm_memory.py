@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from lab.harvester import vm_memory
-from lab.harvester.quantity import Quantity
+from lab.kubernetes.quantity import Quantity
 
 Json = dict[str, Any]
 DEVICE = [{"name": "d1", "deviceName": "nvidia.com/NVIDIA_A2-4Q"}]

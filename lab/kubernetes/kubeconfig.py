@@ -15,8 +15,8 @@ from typing import Any
 
 import yaml
 
-from lab import pki
 from lab.errors import LabError
+from lab.kubernetes import certificates
 from lab.rundir import RunDir, write_atomically
 
 MASTERS = "system:masters"
@@ -76,7 +76,7 @@ def issue(run: RunDir, name: str, user: str, groups: Sequence[str] = (), namespa
             f"The user name {user} does not fit into a client certificate ({LONGEST_COMMON_NAME} characters).",
             hint="Give it a token before the API server starts.",
         )
-    files = pki.client(run, f"client-{name}", user, groups)
+    files = certificates.client(run, f"client-{name}", user, groups)
     return _write(run, name, {"client-certificate": str(files.cert), "client-key": str(files.key)}, namespace)
 
 
@@ -116,7 +116,7 @@ def _write(run: RunDir, name: str, credentials: dict[str, Any], namespace: str) 
                 "name": "lab",
                 "cluster": {
                     "server": server,
-                    "certificate-authority": str(pki.authority(run).cert),
+                    "certificate-authority": str(certificates.authority(run).cert),
                 },
             }
         ],

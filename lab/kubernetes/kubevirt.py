@@ -12,9 +12,9 @@ from collections.abc import Awaitable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from lab import controlplane, pki
 from lab.errors import LabError
-from lab.kube import Client
+from lab.kubernetes import certificates, controlplane
+from lab.kubernetes.client import Client
 from lab.programs import binaries, processes
 from lab.rundir import RunDir
 
@@ -92,8 +92,8 @@ def start_early(run: RunDir, programs: Mapping[str, Path]) -> None:
     with run.editing() as state:
         state["ports"].update(ports)
         state["binaries"].update({name: str(programs[name]) for name in BINARIES})
-    pki.server(run, "virt-api", [f"virt-api.{NAMESPACE}.svc"])
-    pki.server(run, "virt-controller")
+    certificates.server(run, "virt-api", [f"virt-api.{NAMESPACE}.svc"])
+    certificates.server(run, "virt-controller")
     _spawn(run, "virt-api")
 
 
@@ -122,7 +122,7 @@ def wait_ready(run: RunDir, timeout: float = controlplane.START_TIMEOUT) -> None
 
 
 def _flags(run: RunDir, name: str) -> Json:
-    serving = pki.pair(run, name)
+    serving = certificates.pair(run, name)
     common = {"kubeconfig": run.kubeconfig(name), "listen": "127.0.0.1", "port": run.read()["ports"][name]}
     if name == "virt-api":
         return common | {
@@ -167,7 +167,7 @@ async def _install(run: RunDir, runs: bool, others: Sequence[Json]) -> None:
 
 
 async def _create_prerequisites(run: RunDir) -> None:
-    ca = pki.authority(run).cert.read_text()
+    ca = certificates.authority(run).cert.read_text()
     core = f"/api/v1/namespaces/{NAMESPACE}"
     async with _client(run) as client:
         await asyncio.gather(
@@ -193,7 +193,7 @@ async def _become_ready(run: RunDir) -> None:
 async def _register_virt_api(run: RunDir, client: Client) -> None:
     registered = manifests()
     port = run.read()["ports"]["virt-api"]
-    bundle = base64.b64encode(pki.authority(run).cert.read_bytes()).decode()
+    bundle = base64.b64encode(certificates.authority(run).cert.read_bytes()).decode()
     registrations: list[Awaitable[None]] = []
     for key, resource in (
         ("mutatingWebhookConfiguration", "mutatingwebhookconfigurations"),

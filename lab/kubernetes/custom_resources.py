@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from lab.kube import Client, Json
+from lab.kubernetes.client import Client, Json
 
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 POLL_SECONDS = 0.05

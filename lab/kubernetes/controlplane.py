@@ -19,10 +19,10 @@ from pathlib import Path
 
 import yaml
 
-from lab import kubeconfig, pki
 from lab.errors import LabError
-from lab.gate.orders import order
-from lab.kube import Client
+from lab.kubernetes import certificates, kubeconfig
+from lab.kubernetes.client import Client
+from lab.kubernetes.gate_orders import order
 from lab.programs import processes
 from lab.rundir import RunDir, write_atomically
 
@@ -185,18 +185,18 @@ def _choose_addresses(run: RunDir) -> None:
 
 def _write_credentials(run: RunDir) -> None:
     service_names = [f"kubernetes{suffix}" for suffix in ("", ".default", ".default.svc")]
-    pki.server(run, "kube-apiserver", [*service_names, SERVICE_ADDRESS])
+    certificates.server(run, "kube-apiserver", [*service_names, SERVICE_ADDRESS])
     for name in ("etcd", "kube-scheduler", "kube-controller-manager"):
-        pki.server(run, name)
-    pki.client(run, FRONT_PROXY, FRONT_PROXY, issuer="front-proxy-ca")
-    pki.signing_key(run)
+        certificates.server(run, name)
+    certificates.client(run, FRONT_PROXY, FRONT_PROXY, issuer="front-proxy-ca")
+    certificates.signing_key(run)
     kubeconfig.issue_all(run)
     write_atomically(run.path / "audit-policy.yaml", yaml.safe_dump(AUDIT_POLICY, sort_keys=False))
 
 
 def _spawn_etcd(run: RunDir) -> None:
     ports = run.read()["ports"]
-    serving, ca = pki.pair(run, "etcd"), pki.authority(run).cert
+    serving, ca = certificates.pair(run, "etcd"), certificates.authority(run).cert
     client_url, peer_url = (f"https://127.0.0.1:{ports[name]}" for name in ("etcd", "etcd-peer"))
     _spawn(
         run,
@@ -227,9 +227,9 @@ def _spawn_etcd(run: RunDir) -> None:
 
 def _spawn_apiserver(run: RunDir) -> None:
     ports = run.read()["ports"]
-    ca = pki.authority(run)
-    serving, etcd = pki.pair(run, "kube-apiserver"), pki.pair(run, "etcd")
-    front_proxy, tokens = pki.pair(run, FRONT_PROXY), pki.signing_key(run)
+    ca = certificates.authority(run)
+    serving, etcd = certificates.pair(run, "kube-apiserver"), certificates.pair(run, "etcd")
+    front_proxy, tokens = certificates.pair(run, FRONT_PROXY), certificates.signing_key(run)
     _spawn(
         run,
         "kube-apiserver",
@@ -251,7 +251,7 @@ def _spawn_apiserver(run: RunDir) -> None:
             "service-account-issuer": "https://kubernetes.default.svc",
             "service-account-key-file": tokens.cert,
             "service-account-signing-key-file": tokens.key,
-            "requestheader-client-ca-file": pki.authority(run, "front-proxy-ca").cert,
+            "requestheader-client-ca-file": certificates.authority(run, "front-proxy-ca").cert,
             "requestheader-allowed-names": FRONT_PROXY,
             "requestheader-username-headers": "X-Remote-User",
             "requestheader-group-headers": "X-Remote-Group",
@@ -285,7 +285,7 @@ def _spawn_gate(run: RunDir) -> None:
         run,
         GATE,
         [sys.executable, "-m", "lab.gate.daemon", f"--run-dir={run.path}"],
-        env={"PYTHONPATH": str(Path(__file__).parent.parent)},
+        env={"PYTHONPATH": str(Path(__file__).parents[2])},
     )
 
 
@@ -305,14 +305,14 @@ def _spawn_controller_manager(run: RunDir) -> None:
             **_controller_flags(run, "kube-controller-manager"),
             # Nobody renews node leases here, and nodes should not become NotReady for it.
             "controllers": "*,-node-lifecycle-controller",
-            "service-account-private-key-file": pki.signing_key(run).key,
-            "root-ca-file": pki.authority(run).cert,
+            "service-account-private-key-file": certificates.signing_key(run).key,
+            "root-ca-file": certificates.authority(run).cert,
         },
     )
 
 
 def _controller_flags(run: RunDir, name: str) -> dict[str, object]:
-    serving = pki.pair(run, name)
+    serving = certificates.pair(run, name)
     return {
         "kubeconfig": run.kubeconfig(name),
         "bind-address": "127.0.0.1",
@@ -348,10 +348,10 @@ def _as_flag(value: object) -> str:
 
 def _wait(run: RunDir, name: str, path: str, timeout: float, also: str | None = None) -> None:
     port = run.read()["ports"][name]
-    tls = ssl.create_default_context(cafile=str(pki.authority(run).cert))
+    tls = ssl.create_default_context(cafile=str(certificates.authority(run).cert))
     if name == "kube-apiserver":
         # Anonymous callers are refused until the API server has made its RBAC roles.
-        admin = pki.pair(run, "client-admin")
+        admin = certificates.pair(run, "client-admin")
         tls.load_cert_chain(str(admin.cert), str(admin.key))
     wait_until(run, [one for one in (name, also) if one], lambda: _answers_ok(port, path, tls), timeout)
 

@@ -11,16 +11,14 @@ from typing import Any
 
 import aiohttp
 
-from lab.harvester.resources import NODENAME_LABEL, PARENT_LABEL, Resource
-from lab.kube import METADATA_ONLY, ApiError, Client, Json
+from lab.kubernetes.client import METADATA_ONLY, ApiError, Client, Json
+from lab.kubernetes.resource import Resource
 
 log = logging.getLogger(__name__)
 
 # (old, new): old is None for a new object, new is None for a deleted one.
 Listener = Callable[[Json | None, Json | None], None]
 
-# Labels by which objects are looked up so often that each has its list at hand.
-INDEXED = (NODENAME_LABEL, PARENT_LABEL)
 PATIENCE = 30.0
 
 
@@ -35,7 +33,9 @@ def revision_of(thing: Json) -> int:
 
 
 class Informer:
-    def __init__(self, client: Client, resource: Resource) -> None:
+    def __init__(self, client: Client, resource: Resource, indexed: tuple[str, ...] = ()) -> None:
+        # Labels by which objects are looked up so often that each has its list at hand.
+        self._indexed = indexed
         self.resource = resource
         self.objects: dict[str, Json] = {}
         self.ready = asyncio.Event()
@@ -58,7 +58,7 @@ class Informer:
         return list(self.objects.values())
 
     def labelled(self, label: str, value: str) -> list[Json]:
-        assert label in INDEXED, label
+        assert label in self._indexed, label
         return list(self._labelled.get((label, value), {}).values())
 
     async def run(self) -> None:
@@ -114,7 +114,7 @@ class Informer:
 
     def _index(self, old: Json | None, new: Json | None) -> None:
         before, after = ((thing and thing["metadata"].get("labels")) or {} for thing in (old, new))
-        for label in INDEXED:
+        for label in self._indexed:
             if old is not None and label in before and before[label] != after.get(label):
                 self._labelled[label, before[label]].pop(key_of(old), None)
             if new is not None and label in after:
