@@ -14,7 +14,7 @@ from lab.errors import LabError
 from lab.harvester import versions
 from lab.programs import processes
 from lab.rundir import RunDir
-from lab.vsphere_inventory import API_VERSIONS
+from lab.vsphere.inventory import API_VERSIONS
 
 ABOUT = """A data centre on a laptop: a real Kubernetes control plane and KubeVirt, with simulated GPU nodes,
 Harvester controllers and webhooks on it. Everything binds to loopback and lives in one run directory.

@@ -6,10 +6,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from lab import hints, vsphere
+from lab import hints
 from lab.errors import LabError
 from lab.programs import processes
 from lab.rundir import RunDir
+from lab.vsphere import vcsim
 
 PARTS = ("kubevirt", "vsphere", "core-webhook")
 EXTRAS = ("rancher",)
@@ -56,9 +57,9 @@ def environment(run: RunDir) -> dict[str, str]:
             "LAB_AUDIT_LOG": str(run.audit_log),
         }
     exports |= _rancher(run)
-    vcenter = vsphere.info(run)
+    vcenter = vcsim.info(run)
     if vcenter is not None:
-        exports |= vsphere.env(vcenter)
+        exports |= vcsim.env(vcenter)
     return exports
 
 

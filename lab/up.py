@@ -10,7 +10,7 @@ from collections.abc import Collection
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from lab import hints, scenario as scenarios, vsphere, wipe
+from lab import hints, scenario as scenarios, wipe
 from lab.control import Control
 from lab.errors import LabError
 from lab.harvester import definitions, versions
@@ -21,6 +21,7 @@ from lab.programs import binaries, processes
 from lab.rancher import rancher
 from lab.rundir import RunDir
 from lab.running import EXTRAS, HARVESTER, PARTS, all_processes, environment, stop
+from lab.vsphere import vcsim
 
 __all__ = ["environment", "reset", "start", "stop"]
 
@@ -35,7 +36,7 @@ def start(
     scenario: str = "default",
     nodes: int | None = None,
     harvester_version: str = versions.DEFAULT,
-    vsphere_version: str = vsphere.API_VERSIONS[0],
+    vsphere_version: str = vcsim.API_VERSIONS[0],
     speed: float = 1.0,
     without: Collection[str] = (),
     extra: Collection[str] = (),
@@ -102,8 +103,8 @@ def _wants_vsphere(wanted: scenarios.Scenario, without: Collection[str], only: s
 
 def _start_vsphere(run: RunDir) -> None:
     settings = run.read()["settings"]
-    inventory = vsphere.inventory_from_scenario(scenarios.load(settings["scenario"], settings.get("nodes")).vsphere)
-    vsphere.start(run, inventory, api_version=settings["vsphere_version"], binary=Path(settings["vcsim"]))
+    inventory = vcsim.inventory_from_scenario(scenarios.load(settings["scenario"], settings.get("nodes")).vsphere)
+    vcsim.start(run, inventory, api_version=settings["vsphere_version"], binary=Path(settings["vcsim"]))
 
 
 def _start_parts(run: RunDir, built: dict[str, Path], *, with_kubevirt: bool) -> None:
@@ -213,7 +214,7 @@ def reset(run_dir: RunDir | Path | str) -> None:
     if settings is None or not any(process.running for process in processes.status(run)):
         raise LabError(f"No lab runs in {run.path}.", hint=hints.start(run))
     if settings["vcsim"]:
-        vsphere.stop(run)
+        vcsim.stop(run)
         _start_vsphere(run)
     if "server" not in run.read():
         return

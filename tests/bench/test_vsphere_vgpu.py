@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from lab import vsphere
 from lab.programs import binaries
+from lab.vsphere import vcsim
 from tests.integration.modules.playbooks import Playbooks, Result
 from tests.integration.vsphere_modules.conftest import VCenter
 
@@ -45,7 +45,7 @@ SCENARIO = {
 def vcenter(tmp_path_factory: pytest.TempPathFactory) -> Iterator[VCenter]:
     run = tmp_path_factory.mktemp("vcenter")
     binary = binaries.ensure(["vgpu-vcsim"])["vgpu-vcsim"]
-    vcenter = VCenter(vsphere.start(run, vsphere.inventory_from_scenario(SCENARIO), binary=binary), run)
+    vcenter = VCenter(vcsim.start(run, vcsim.inventory_from_scenario(SCENARIO), binary=binary), run)
     yield vcenter
     vcenter.stop()
 

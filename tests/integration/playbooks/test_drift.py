@@ -9,7 +9,7 @@ import pytest
 import yaml
 from pyVim.connect import Disconnect
 
-from lab import vsphere
+from lab.vsphere import vcsim
 from tests.integration.api import ADDONS, MIG_CONFIGURATIONS, SRIOV_GPUS, VGPUS, VMIS, VMS
 from tests.integration.lab_harvester.machines import A2_4Q, ALLOCATION, device, devices_of, machine, note_for
 from tests.integration.labs import Lab
@@ -202,7 +202,7 @@ def test_mig_that_is_out_of_sync_and_a_placeholder_that_nobody_replaced_are_told
 def vcenter(running: Lab) -> Iterator[VCenter]:
     """VMs with vGPUs that have lost their memory reservation: one is off, one runs."""
     lab = running.begin(scenario=MIG_AND_VSPHERE)
-    info = vsphere.info(lab.run)
+    info = vcsim.info(lab.run)
     assert info is not None
     client = VCenter(info)
     for name in ("stopped", "trainer"):

@@ -14,8 +14,8 @@ import pytest
 from pyVim.connect import Disconnect, SmartConnect
 from pyVmomi import vim, vmodl
 
-from lab import vsphere
 from lab.programs import binaries
+from lab.vsphere import vcsim
 
 Section = dict[str, Any]
 
@@ -49,7 +49,7 @@ class TaskFault(Exception):
 class VCenter:
     """A running vCenter of the lab as a client sees it, with its control endpoint."""
 
-    def __init__(self, info: vsphere.VsphereInfo) -> None:
+    def __init__(self, info: vcsim.VsphereInfo) -> None:
         self.info = info
         self.instance = self.login()
         self.content = self.instance.RetrieveContent()
@@ -218,9 +218,9 @@ def start(binary: Path, tmp_path: Path) -> Iterator[Callable[..., VCenter]]:
     started: list[VCenter] = []
 
     def start(section: Section, api_version: str = "8.0.3") -> VCenter:
-        inventory = vsphere.inventory_from_scenario(section)
+        inventory = vcsim.inventory_from_scenario(section)
         run = tmp_path / str(len(started))
-        vcenter = VCenter(vsphere.start(run, inventory, api_version=api_version, binary=binary))
+        vcenter = VCenter(vcsim.start(run, inventory, api_version=api_version, binary=binary))
         started.append(vcenter)
         return vcenter
 
@@ -228,7 +228,7 @@ def start(binary: Path, tmp_path: Path) -> Iterator[Callable[..., VCenter]]:
     for number, vcenter in enumerate(started):
         with contextlib.suppress(vim.fault.NotAuthenticated, OSError):
             Disconnect(vcenter.instance)
-        vsphere.stop(tmp_path / str(number))
+        vcsim.stop(tmp_path / str(number))
 
 
 @pytest.fixture

@@ -9,13 +9,13 @@ import urllib.request
 import pytest
 from pyVmomi import SoapStubAdapter, pbm, vim
 
-from lab import vsphere
 from lab.errors import LabError
 from lab.programs import processes
+from lab.vsphere import vcsim
 
 
 def test_the_environment_is_that_of_the_vmware_collections(vcenter):
-    assert vsphere.env(vcenter.info) == {
+    assert vcsim.env(vcenter.info) == {
         "VMWARE_HOST": "127.0.0.1",
         "VMWARE_PORT": str(vcenter.info.port),
         "VMWARE_USER": vcenter.info.user,
@@ -25,10 +25,10 @@ def test_the_environment_is_that_of_the_vmware_collections(vcenter):
 
 
 def test_a_started_vcenter_is_found_again_and_ends_when_stopped(binary, section, tmp_path):
-    started = vsphere.start(tmp_path, vsphere.inventory_from_scenario(section), binary=binary)
-    assert vsphere.info(tmp_path) == started
-    vsphere.stop(tmp_path)
-    assert vsphere.info(tmp_path) is None
+    started = vcsim.start(tmp_path, vcsim.inventory_from_scenario(section), binary=binary)
+    assert vcsim.info(tmp_path) == started
+    vcsim.stop(tmp_path)
+    assert vcsim.info(tmp_path) is None
     assert processes.identity(started.pid) is None
 
 
@@ -49,7 +49,7 @@ def test_the_certificate_it_made_is_left_for_those_who_check(vcenter):
 def test_a_scenario_that_cannot_be_built_fails_with_the_reason(binary, section, tmp_path):
     section["clusters"][0]["hosts"][0]["gpus"] = [{"board": "A41"}]
     with pytest.raises(LabError, match=r"unknown board .A41.; known: A10, "):
-        vsphere.start(tmp_path, vsphere.inventory_from_scenario(section), binary=binary)
+        vcsim.start(tmp_path, vcsim.inventory_from_scenario(section), binary=binary)
 
 
 def test_vms_that_do_not_fit_their_gpus_fail_the_start(binary, section, tmp_path):
@@ -64,7 +64,7 @@ def test_vms_that_do_not_fit_their_gpus_fail_the_start(binary, section, tmp_path
         }
     ]
     with pytest.raises(LabError, match=r"vm-25.*admission control failed"):
-        vsphere.start(tmp_path, vsphere.inventory_from_scenario(section), binary=binary)
+        vcsim.start(tmp_path, vcsim.inventory_from_scenario(section), binary=binary)
 
 
 @pytest.mark.parametrize(
@@ -82,7 +82,7 @@ def test_vms_that_do_not_fit_their_gpus_fail_the_start(binary, section, tmp_path
 )
 def test_mistakes_in_a_scenario_are_named(wrong, words):
     with pytest.raises(LabError, match=words):
-        vsphere.inventory_from_scenario(wrong)
+        vcsim.inventory_from_scenario(wrong)
 
 
 def test_a_scenario_can_have_folders_pools_networks_and_datastore_clusters(start, section):

@@ -13,8 +13,9 @@ import pytest
 from pyVim.connect import Disconnect
 from pyVmomi import vim
 
-from lab import scenario, vsphere
+from lab import scenario
 from lab.programs import binaries
+from lab.vsphere import vcsim
 from tests.integration.modules.playbooks import Playbooks
 from tests.integration.vsphere_lab.conftest import VCenter as Client
 
@@ -29,7 +30,7 @@ MOST_RUNNING = 6
 class VCenter(Client):
     """A running vCenter: a client of it for arranging and looking, and what its users export."""
 
-    def __init__(self, info: vsphere.VsphereInfo, run: Path) -> None:
+    def __init__(self, info: vcsim.VsphereInfo, run: Path) -> None:
         super().__init__(info)
         self.run = run
         self.touched = False
@@ -37,7 +38,7 @@ class VCenter(Client):
 
     @property
     def env(self) -> dict[str, str]:
-        return vsphere.env(self.info)
+        return vcsim.env(self.info)
 
     def control(self, method: str, path: str, body: Any = None) -> Any:
         if method == "PUT" or path == "/sessions":
@@ -74,7 +75,7 @@ class VCenter(Client):
     def stop(self) -> None:
         with contextlib.suppress(vim.fault.NotAuthenticated, OSError):
             Disconnect(self.instance)
-        vsphere.stop(self.run)
+        vcsim.stop(self.run)
 
 
 class VCenters:
@@ -98,8 +99,8 @@ class VCenters:
             self._running.pop(next(iter(self._running))).stop()
         self._number += 1
         run = self._folder / str(self._number)
-        inventory = vsphere.inventory_from_scenario(copy.deepcopy(section))
-        info = vsphere.start(run, inventory, api_version=version, binary=self._binary)
+        inventory = vcsim.inventory_from_scenario(copy.deepcopy(section))
+        info = vcsim.start(run, inventory, api_version=version, binary=self._binary)
         self._running[key] = VCenter(info, run)
         return self._running[key]
 

@@ -12,7 +12,7 @@ from typing import Any
 from lab.errors import LabError
 from lab.programs import processes
 from lab.rundir import RunDir, write_atomically
-from lab.vsphere_inventory import API_VERSIONS, inventory_from_scenario
+from lab.vsphere.inventory import API_VERSIONS, inventory_from_scenario
 
 __all__ = ["API_VERSIONS", "VsphereInfo", "env", "info", "inventory_from_scenario", "start", "stop"]
 

@@ -1,0 +1,1 @@
+"""The simulated vCenter: its inventory, its process, and how to reach it."""
