@@ -8,12 +8,13 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from lab import faults, hints, running, scenario
+from lab import faults, hints, running
 from lab.control import Control
 from lab.errors import LabError
 from lab.harvester import versions
 from lab.programs import processes
 from lab.rundir import RunDir
+from lab.scenarios import scenario
 from lab.vsphere.inventory import API_VERSIONS
 
 ABOUT = """A data centre on a laptop: a real Kubernetes control plane and KubeVirt, with simulated GPU nodes,

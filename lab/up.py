@@ -10,7 +10,7 @@ from collections.abc import Collection
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from lab import hints, scenario as scenarios, wipe
+from lab import hints, wipe
 from lab.control import Control
 from lab.errors import LabError
 from lab.harvester import definitions, versions
@@ -21,6 +21,7 @@ from lab.programs import binaries, processes
 from lab.rancher import rancher
 from lab.rundir import RunDir
 from lab.running import EXTRAS, HARVESTER, PARTS, all_processes, environment, stop
+from lab.scenarios import scenario as scenarios
 from lab.vsphere import vcsim
 
 __all__ = ["environment", "reset", "start", "stop"]

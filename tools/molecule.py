@@ -31,9 +31,10 @@ from typing import IO
 
 import yaml
 
-from lab import scenario as scenarios, up
+from lab import up
 from lab.harvester import versions
 from lab.rundir import RunDir
+from lab.scenarios import scenario as scenarios
 from tests.integration import warm_interpreter
 
 CHECKOUT = Path(__file__).resolve().parent.parent

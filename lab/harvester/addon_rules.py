@@ -5,7 +5,7 @@ from __future__ import annotations
 from lab.harvester import resources as r
 from lab.harvester.rules import World, devices_of
 from lab.kubernetes.client import Json
-from lab.scenario import DRIVER_TOOLKIT, PCIDEVICES
+from lab.scenarios.scenario import DRIVER_TOOLKIT, PCIDEVICES
 
 EXPERIMENTAL_LABEL = "addon.harvesterhci.io/experimental"
 SKIP_ANNOTATIONS = {

@@ -14,7 +14,7 @@ from lab.harvester.cluster import Cluster
 from lab.harvester.versions import Version
 from lab.kubernetes.client import ApiError, Json
 from lab.kubernetes.workqueue import WorkQueue
-from lab.scenario import DRIVER_TOOLKIT, PCIDEVICES
+from lab.scenarios.scenario import DRIVER_TOOLKIT, PCIDEVICES
 
 # How long the Helm job of an addon takes. The real one is polled every 5 s.
 OPERATION_SECONDS = 20.0

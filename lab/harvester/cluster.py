@@ -15,7 +15,7 @@ from lab.harvester.versions import Version
 from lab.kubernetes.client import Client
 from lab.kubernetes.informer import Informer
 from lab.kubernetes.resource import Resource
-from lab.scenario import Scenario
+from lab.scenarios.scenario import Scenario
 
 DEVICE_RESOURCES = (r.SRIOV_GPU, r.VGPU, r.PCI_DEVICE, r.CLAIM, r.DEVICE_NODE)
 MIG_RESOURCES = (r.MIG,)

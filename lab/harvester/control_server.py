@@ -10,9 +10,9 @@ from aiohttp import web
 
 from lab.errors import LabError
 from lab.faults import Options
+from lab.gpu.mig import recorded_card
 from lab.harvester import faults
 from lab.harvester.faults import nodes
-from lab.mig import recorded_card
 
 if TYPE_CHECKING:
     from lab.harvester.daemon import Harvester

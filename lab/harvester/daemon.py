@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import aiohttp
 
-from lab import scenario as scenarios, wipe
+from lab import wipe
 from lab.clock import Clock, background
 from lab.errors import LabError
 from lab.harvester import definitions, resources as r, rules, versions
@@ -32,7 +32,8 @@ from lab.kubernetes import certificates, custom_resources
 from lab.kubernetes.client import ApiError, Client, Json
 from lab.kubernetes.resource import Resource
 from lab.rundir import RunDir
-from lab.scenario import Scenario
+from lab.scenarios import scenario as scenarios
+from lab.scenarios.scenario import Scenario
 
 if TYPE_CHECKING:
     from lab.rancher.rancher import Rancher

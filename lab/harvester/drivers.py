@@ -8,7 +8,7 @@ from lab.harvester import resources as r
 from lab.harvester.addons import DRIVER_POD_LABELS, PLACEHOLDER, Addons
 from lab.harvester.cluster import Cluster
 from lab.kubernetes.client import Json
-from lab.scenario import DRIVER_TOOLKIT
+from lab.scenarios.scenario import DRIVER_TOOLKIT
 
 BUILD_SECONDS = 60.0
 

@@ -14,7 +14,7 @@ from lab.faults import EVERY, SLOW_SECONDS, Options, checked
 from lab.harvester import resources as r
 from lab.harvester.addons import PLACEHOLDER
 from lab.kubernetes.gate_orders import order
-from lab.scenario import DRIVER_TOOLKIT
+from lab.scenarios.scenario import DRIVER_TOOLKIT
 
 if TYPE_CHECKING:
     from lab.harvester.daemon import Harvester

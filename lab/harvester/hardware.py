@@ -6,9 +6,9 @@ import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from lab.boards import CLASS_ID, VENDOR_ID, Board, VgpuType
-from lab.mig import GEOMETRIES, MigCard
-from lab.scenario import NodeSpec
+from lab.gpu.boards import CLASS_ID, VENDOR_ID, Board, VgpuType
+from lab.gpu.mig import GEOMETRIES, MigCard
+from lab.scenarios.scenario import NodeSpec
 
 FIRST_VF_FUNCTION = 4
 PF_IOMMU_GROUP = 38

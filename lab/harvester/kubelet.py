@@ -13,7 +13,7 @@ from lab.harvester.cluster import Cluster
 from lab.harvester.deviceplugins import DeviceManager
 from lab.kubernetes.client import ApiError, Json
 from lab.kubernetes.workqueue import WorkQueue
-from lab.scenario import NodeSpec
+from lab.scenarios.scenario import NodeSpec
 
 log = logging.getLogger(__name__)
 

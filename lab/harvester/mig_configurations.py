@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from lab.gpu.mig import MigCard, NoRoom
 from lab.harvester import resources as r
 from lab.kubernetes.client import ApiError, Json
-from lab.mig import MigCard, NoRoom
 
 if TYPE_CHECKING:
     from lab.harvester.hardware import Gpu

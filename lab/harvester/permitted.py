@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from lab.boards import VENDOR_ID
+from lab.gpu.boards import VENDOR_ID
 from lab.kubernetes.client import Json
 
 

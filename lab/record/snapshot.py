@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from lab.boards import VENDOR_ID, load as load_boards
 from lab.errors import LabError
+from lab.gpu.boards import VENDOR_ID, load as load_boards
 from lab.record.recorder import Recorder
 from lab.record.redaction import shown
 from lab.replay.api import Api

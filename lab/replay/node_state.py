@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from lab.boards import VENDOR_ID
+from lab.gpu.boards import VENDOR_ID
 from lab.replay.form import gpu_resources
 from lab.replay.history import World
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from lab import scenario
 from lab.faults import FAULTS
 from lab.harvester import versions
+from lab.scenarios import scenario
 
 COMMANDS = ("up", "down", "status", "env", "reset", "fault", "reboot", "advance", "logs", "replay", "record")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from pyVmomi import vim
 
-from lab.mig import GEOMETRIES, MigInstance, NoRoom
+from lab.gpu.mig import GEOMETRIES, MigInstance, NoRoom
 
 PREFIX = {"A30": "nvidia_a30", "A100": "grid_a100", "H100": "nvidia_h100", "H100L": "nvidia_h100l"}
 # Sizes of instances, as a VM asks for them one after the other.

@@ -13,8 +13,8 @@ import pytest
 from pyVim.connect import Disconnect
 from pyVmomi import vim
 
-from lab import scenario
 from lab.programs import binaries
+from lab.scenarios import scenario
 from lab.vsphere import vcsim
 from tests.integration.modules.playbooks import Playbooks
 from tests.integration.vsphere_lab.conftest import VCenter as Client

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, strategies as st
 
-from lab import boards
+from lab.gpu import boards
+from lab.gpu.mig import GEOMETRIES, MigCard, NoRoom
 from lab.harvester import permitted
 from lab.harvester.hardware import Gpu, Host
-from lab.mig import GEOMETRIES, MigCard, NoRoom
-from lab.scenario import GpuSpec, NodeSpec
+from lab.scenarios.scenario import GpuSpec, NodeSpec
 
 
 def card(board: str = "A2", address: str = "0000:08:00.0") -> Gpu:

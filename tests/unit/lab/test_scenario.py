@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from lab import scenario
 from lab.errors import LabError
+from lab.scenarios import scenario
 
 GPUS = [{"address": "0000:08:00.0", "board": "A2"}]
 

@@ -23,7 +23,7 @@ func (g *Gpu) placeMixed(slot *Slot) error {
 // placeMig follows the placements of the MIG guide: an instance starts at a
 // multiple of its memory slices, and its compute slices must not run over the
 // end. Boards with 7 compute slices have 8 memory slices. It takes the last free
-// place, as lab/mig.py does: small instances leave room for large ones.
+// place, as lab/gpu/mig.py does: small instances leave room for large ones.
 func (g *Gpu) placeMig(slot *Slot) error {
 	profile := slot.Profile
 	if profile.Variant == "ME" {

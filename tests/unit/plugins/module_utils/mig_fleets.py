@@ -14,7 +14,7 @@ from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.catalog import bo
 from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.model import Fleet, Gpu, Slot
 from ansible_collections.vgpu.fleet.plugins.module_utils.planning.steps import Step
 
-from lab.mig import GEOMETRIES, MigCard, NoRoom
+from lab.gpu.mig import GEOMETRIES, MigCard, NoRoom
 from tests.unit.plugins.module_utils.fleet.test_mig import PLACEMENTS, can_be_placed
 from tests.unit.plugins.module_utils.fleets import Refused, vgpus
 

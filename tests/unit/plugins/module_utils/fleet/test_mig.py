@@ -24,7 +24,7 @@ from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.mig import (
     served_type,
 )
 
-from lab import mig as lab
+from lab.gpu import mig as lab
 
 # name: (compute slices, memory slices, first memory slices it may have), as `nvidia-smi mig -lgipp` prints them.
 SEVEN = ((1, 1, range(7)), (1, 2, (0, 2, 4, 6)), (2, 2, (0, 2, 4)), (3, 4, (0, 4)), (4, 4, (0,)), (7, 8, (0,)))

@@ -9,10 +9,10 @@ from typing import Any
 
 import yaml
 
-from lab import boards
 from lab.errors import LabError
+from lab.gpu import boards
 
-SCENARIOS = Path(__file__).parent / "scenarios"
+SCENARIOS = Path(__file__).parent
 PCI_ADDRESS = re.compile(r"[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 PCIDEVICES = "pcidevices-controller"
 DRIVER_TOOLKIT = "nvidia-driver-toolkit"

@@ -1,0 +1,1 @@
+"""Scenario files, and the code that reads them."""
