@@ -31,8 +31,8 @@ from typing import IO
 
 import yaml
 
-from lab import up
 from lab.harvester import versions
+from lab.lifecycle import up
 from lab.rundir import RunDir
 from lab.scenarios import scenario as scenarios
 from tests.integration import warm_interpreter

@@ -168,7 +168,7 @@ async def _watch_expired(harvester: Harvester, on: bool, options: Options) -> No
 async def _from_outside(harvester: Harvester, on: bool, options: Options) -> None:
     raise LabError(
         "The API server is not restarted by what depends on it.",
-        hint=f"Use lab.control, or {hints.call('fault apiserver-restart', harvester.run)}",
+        hint=f"Use lab.lifecycle.control, or {hints.call('fault apiserver-restart', harvester.run)}",
     )
 
 

@@ -15,8 +15,8 @@ from typing import Any
 import yaml
 
 from lab import hints
-from lab.control import Control
 from lab.errors import LabError
+from lab.lifecycle.control import Control
 from lab.record import script as scripts, snapshot
 from lab.record.credentials import secrets_of
 from lab.record.recorder import Recorder, told

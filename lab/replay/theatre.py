@@ -11,9 +11,9 @@ from types import TracebackType
 
 import yaml
 
-from lab import up
-from lab.control import Control
 from lab.errors import LabError
+from lab.lifecycle import up
+from lab.lifecycle.control import Control
 from lab.replay.api import Api
 from lab.replay.history import History
 from lab.replay.player import Outcome, Player

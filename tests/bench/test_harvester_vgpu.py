@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 import yaml
 
-from lab import up
+from lab.lifecycle import up
 from tests.integration import api as paths
 from tests.integration.labs import Lab
 from tests.integration.modules.playbooks import Playbooks, Result

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from lab import up
 from lab.kubernetes import controlplane
+from lab.lifecycle import up
 from lab.rundir import RunDir
 from tests.bench.footprint import cores, memory_mib
 from tests.integration import api as paths

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from lab import up
+from lab.lifecycle import up
 from tests.integration.labs import Lab
 
 # Without KubeVirt VMs are stored but not run. The clock of these labs stands; tests step it.

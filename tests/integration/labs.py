@@ -13,8 +13,8 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar
 
-from lab import up
-from lab.control import Control
+from lab.lifecycle import up
+from lab.lifecycle.control import Control
 from lab.rundir import RunDir
 from tests.integration import api as paths, history
 from tests.integration.api import Api, Json

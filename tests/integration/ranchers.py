@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import yaml
 
-from lab.control import Control
+from lab.lifecycle.control import Control
 from tests.integration import api as paths
 from tests.integration.api import Answer, Api, Json
 from tests.integration.labs import Lab

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from lab import up
+from lab.lifecycle import up
 from tests.integration.api import VMS
 from tests.integration.inventory.inventories import Inventories
 from tests.integration.lab_rancher.conftest import vgpus_to_give

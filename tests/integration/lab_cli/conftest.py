@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from lab import cli, hints
+from lab import hints
+from lab.command import cli
 from lab.rundir import RunDir
 
 ROOT = Path(__file__).resolve().parents[3]

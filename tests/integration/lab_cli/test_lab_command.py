@@ -12,7 +12,7 @@ import time
 import pytest
 
 from lab import hints
-from lab.control import Control
+from lab.lifecycle.control import Control
 from lab.programs import processes
 from lab.rundir import RunDir
 from tests.integration.api import CLAIMS, SRIOV_GPUS, VGPUS, Api

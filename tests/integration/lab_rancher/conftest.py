@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from lab import up
+from lab.lifecycle import up
 from lab.rundir import RunDir
 from tests.integration import warm_interpreter
 from tests.integration.labs import Lab

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from lab import up
+from lab.lifecycle import up
 from lab.rundir import RunDir
 from tests.integration.api import VMS, Json
 from tests.integration.labs import Lab

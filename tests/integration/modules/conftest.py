@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from lab import up
+from lab.lifecycle import up
 from tests.integration.labs import Lab
 from tests.integration.modules.beginnings import begin, beginning
 from tests.integration.modules.moments import SPEED

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from lab.control import Control
+from lab.lifecycle.control import Control
 from tests.integration.api import ADDONS, DAEMON_SETS, HARVESTER_PODS
 from tests.integration.labs import Lab
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from lab import up
+from lab.lifecycle import up
 from tests.integration import warm_interpreter
 from tests.integration.labs import Lab
 from tests.integration.playbooks.reprofiling import in_use

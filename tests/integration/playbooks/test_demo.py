@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from lab import running, up
+from lab.lifecycle import running, up
 from lab.programs import binaries
 from lab.rundir import RunDir
 from tests.integration.playbooks.runs import CHECKOUT

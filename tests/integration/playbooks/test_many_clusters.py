@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from lab import up
+from lab.lifecycle import up
 from tests.integration.labs import Lab
 from tests.integration.playbooks.runs import Runs
 from tests.integration.warm_interpreter import Warm

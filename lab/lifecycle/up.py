@@ -11,16 +11,16 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from lab import hints, wipe
-from lab.control import Control
 from lab.errors import LabError
 from lab.harvester import definitions, versions
 from lab.kubernetes import controlplane, kubevirt
 from lab.kubernetes.client import Json
 from lab.kubernetes.gate_orders import order
+from lab.lifecycle.control import Control
+from lab.lifecycle.running import EXTRAS, HARVESTER, PARTS, all_processes, environment, stop
 from lab.programs import binaries, processes
 from lab.rancher import rancher
 from lab.rundir import RunDir
-from lab.running import EXTRAS, HARVESTER, PARTS, all_processes, environment, stop
 from lab.scenarios import scenario as scenarios
 from lab.vsphere import vcsim
 
@@ -163,7 +163,7 @@ def _spawn_harvester(run: RunDir) -> None:
             f"--without={','.join(settings['without'])}",
             f"--with={','.join(settings['with'])}",
         ],
-        env={"PYTHONPATH": str(Path(__file__).parent.parent)},
+        env={"PYTHONPATH": str(Path(__file__).parents[2])},
     )
 
 

@@ -8,10 +8,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from lab import faults, hints, running
-from lab.control import Control
+from lab import faults, hints
 from lab.errors import LabError
 from lab.harvester import versions
+from lab.lifecycle import running
+from lab.lifecycle.control import Control
 from lab.programs import processes
 from lab.rundir import RunDir
 from lab.scenarios import scenario
@@ -158,7 +159,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 # Starting takes packages that the other commands do without, so they are imported where they are needed.
 def _up(chosen: argparse.Namespace) -> None:
-    from lab import up
+    from lab.lifecycle import up
 
     run = up.start(
         chosen.run_dir,
@@ -211,7 +212,7 @@ def _env(chosen: argparse.Namespace) -> None:
 
 
 def _reset(chosen: argparse.Namespace) -> None:
-    from lab import up
+    from lab.lifecycle import up
 
     up.reset(RunDir(chosen.run_dir))
 

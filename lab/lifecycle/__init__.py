@@ -1,0 +1,1 @@
+"""Start, reset, stop and control a lab."""
