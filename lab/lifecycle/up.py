@@ -10,9 +10,9 @@ from collections.abc import Collection
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from lab import hints, wipe
+from lab import hints
 from lab.errors import LabError
-from lab.harvester import definitions, versions
+from lab.harvester import definitions, versions, wipe
 from lab.kubernetes import controlplane, kubevirt
 from lab.kubernetes.client import Json
 from lab.kubernetes.gate_orders import order
@@ -154,7 +154,7 @@ def _spawn_harvester(run: RunDir) -> None:
         [
             sys.executable,
             "-m",
-            "lab.harvester.daemon",
+            "lab.simulation.daemon",
             f"--run-dir={run.path}",
             f"--scenario={settings['scenario']}",
             *([f"--nodes={settings['nodes']}"] if settings.get("nodes") else []),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 from typing import Any
 
-from lab.harvester.kubelet import timestamp
+from lab.harvester.node.kubelet import timestamp
 from lab.kubernetes.client import ApiError, Json
 from lab.kubernetes.workqueue import WorkQueue
 from lab.rancher import machine_flags, machines, resources as r, rollout

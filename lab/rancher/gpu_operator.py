@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 
-from lab.harvester.kubelet import timestamp
+from lab.harvester.node.kubelet import timestamp
 from lab.kubernetes import custom_resources
 from lab.kubernetes.client import Json
 from lab.kubernetes.workqueue import WorkQueue

@@ -9,8 +9,8 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 
 from lab.clock import Clock
-from lab.harvester.kubelet import timestamp
-from lab.harvester.rules import devices_of
+from lab.harvester.admission.rules import devices_of
+from lab.harvester.node.kubelet import timestamp
 from lab.kubernetes import certificates, controlplane, custom_resources
 from lab.kubernetes.client import ApiError, Client, Json
 from lab.rancher import definitions, resources as r

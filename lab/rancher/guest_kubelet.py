@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from aiohttp import web
 
-from lab.harvester.kubelet import timestamp
+from lab.harvester.node.kubelet import timestamp
 from lab.kubernetes import certificates, controlplane
 from lab.kubernetes.client import ApiError, Json
 from lab.kubernetes.workqueue import WorkQueue

@@ -9,7 +9,7 @@ from typing import Any
 
 from lab.harvester import resources as h
 from lab.harvester.cluster import Cluster as Harvester
-from lab.harvester.kubelet import timestamp
+from lab.harvester.node.kubelet import timestamp
 from lab.kubernetes.client import Json
 from lab.kubernetes.workqueue import WorkQueue
 from lab.rancher import driver, machine_flags, resources as r

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import yaml
 
-from lab import wipe
 from lab.clock import Clock
+from lab.harvester import wipe
 from lab.harvester.cluster import Cluster as Harvester
 from lab.kubernetes import controlplane, custom_resources
 from lab.kubernetes.client import Client

@@ -7,8 +7,8 @@ from hypothesis import given, strategies as st
 
 from lab.gpu import boards
 from lab.gpu.mig import GEOMETRIES, MigCard, NoRoom
-from lab.harvester import permitted
 from lab.harvester.hardware import Gpu, Host
+from lab.harvester.pcidevices import permitted_devices
 from lab.scenarios.scenario import GpuSpec, NodeSpec
 
 
@@ -153,6 +153,6 @@ def names(thing: dict[str, object] | None) -> list[str] | None:
 
 def test_a_listed_resource_that_is_not_the_last_is_lost_and_the_last_doubled() -> None:
     """harvester.md 9.5: [A, B, C] + A gives [B, C, C]."""
-    assert names(permitted.permit_pci(kubevirt("A", "B", "C"), "25b6", "A")) == ["B", "C", "C"]
-    assert permitted.permit_pci(kubevirt("A", "B"), "25b6", "B") is None
-    assert names(permitted.permit_pci(kubevirt("A"), "25b6", "B")) == ["A", "B"]
+    assert names(permitted_devices.permit_pci(kubevirt("A", "B", "C"), "25b6", "A")) == ["B", "C", "C"]
+    assert permitted_devices.permit_pci(kubevirt("A", "B"), "25b6", "B") is None
+    assert names(permitted_devices.permit_pci(kubevirt("A"), "25b6", "B")) == ["A", "B"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lab.harvester.deviceplugins import DeviceManager, DevicePlugin
+from lab.harvester.node.device_plugins import DeviceManager, DevicePlugin
 
 RESOURCE = "nvidia.com/NVIDIA_A2-4Q"
 

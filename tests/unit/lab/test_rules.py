@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from lab.harvester import resources as r, versions
-from lab.harvester.rules import denial
+from lab.harvester.admission.rules import denial
 from lab.kubernetes.resource import Resource
 
 Json = dict[str, Any]

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from lab.harvester import vm_memory
+from lab.harvester.admission import vm_memory
 from lab.kubernetes.quantity import Quantity
 
 Json = dict[str, Any]

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from lab.clock import background
 from lab.harvester import resources as r
 from lab.harvester.cluster import Cluster
-from lab.harvester.deviceplugins import DeviceManager
+from lab.harvester.node.device_plugins import DeviceManager
 from lab.kubernetes.client import ApiError, Json
 from lab.kubernetes.workqueue import WorkQueue
 from lab.scenarios.scenario import NodeSpec

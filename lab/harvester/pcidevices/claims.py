@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lab.harvester import permitted, resources as r
-from lab.harvester.deviceplugins import DevicePlugin
+from lab.harvester import resources as r
+from lab.harvester.node.device_plugins import DevicePlugin
+from lab.harvester.pcidevices import permitted_devices
 from lab.kubernetes.client import Json
 
 if TYPE_CHECKING:
-    from lab.harvester.process import NodeProcess
+    from lab.harvester.pcidevices.process import NodeProcess
 
 # The real controller sleeps before it looks whether a plugin has devices left.
 REMOVAL_PAUSE = 5.0
@@ -67,7 +68,7 @@ async def _permit(process: NodeProcess, device: Json, resource: str) -> None:
     kubevirt = process.cluster[r.KUBEVIRT].get("kubevirt", r.HARVESTER_NAMESPACE)
     await process.throttle.take()
     if kubevirt is not None:
-        changed = permitted.permit_pci(kubevirt, device["status"]["deviceId"], resource)
+        changed = permitted_devices.permit_pci(kubevirt, device["status"]["deviceId"], resource)
         if changed is not None:
             await process.replace(r.KUBEVIRT, changed)
 

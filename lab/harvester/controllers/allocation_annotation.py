@@ -7,10 +7,10 @@ import json
 from collections.abc import Callable, Mapping
 
 from lab.harvester import resources as r
+from lab.harvester.admission.rules import devices_of
 from lab.harvester.cluster import Cluster
-from lab.harvester.guests import Guests
-from lab.harvester.kubelet import Kubelet
-from lab.harvester.rules import devices_of
+from lab.harvester.node.kubelet import Kubelet
+from lab.harvester.node.virt_handler import Guests
 from lab.kubernetes.client import ApiError, Json
 from lab.kubernetes.workqueue import WorkQueue
 

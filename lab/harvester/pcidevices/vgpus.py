@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lab.harvester import mdev, resources as r, vendor_vfio
+from lab.harvester import resources as r
 from lab.harvester.hardware import Gpu, Vf
-from lab.harvester.vgpu_types import CONFIGURED
+from lab.harvester.pcidevices import mdev, vendor_vfio
+from lab.harvester.pcidevices.vgpu_types import CONFIGURED
 from lab.kubernetes.client import Json
 from lab.kubernetes.workqueue import FIRST_RETRY
 
 if TYPE_CHECKING:
-    from lab.harvester.process import NodeProcess
+    from lab.harvester.pcidevices.process import NodeProcess
 
 
 def discovered(process: NodeProcess, gpu: Gpu, vf: Vf) -> Json:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lab.harvester import permitted, resources as r
-from lab.harvester.deviceplugins import DevicePlugin
+from lab.harvester import resources as r
 from lab.harvester.hardware import Gpu, Vf
-from lab.harvester.vgpu_types import CONFIGURED, chosen_type
+from lab.harvester.node.device_plugins import DevicePlugin
+from lab.harvester.pcidevices import permitted_devices
+from lab.harvester.pcidevices.vgpu_types import CONFIGURED, chosen_type
 from lab.kubernetes.client import Json
 
 if TYPE_CHECKING:
-    from lab.harvester.process import NodeProcess
+    from lab.harvester.pcidevices.process import NodeProcess
 
 
 # What a device plugin and the kubelet have to say to each other.
@@ -74,6 +75,6 @@ async def _permit(process: NodeProcess, type_name: str, resource: str) -> None:
     await process.throttle.take()
     kubevirt = process.cluster[r.KUBEVIRT].get("kubevirt", r.HARVESTER_NAMESPACE)
     if kubevirt is not None:
-        changed = permitted.permit_mediated(kubevirt, type_name, resource)
+        changed = permitted_devices.permit_mediated(kubevirt, type_name, resource)
         if changed is not None:
             await process.replace(r.KUBEVIRT, changed)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
-from lab.harvester import displays, resources as r
+from lab.harvester import resources as r
+from lab.harvester.admission.rules import devices_of
 from lab.harvester.cluster import Cluster
-from lab.harvester.kubelet import timestamp
-from lab.harvester.rules import devices_of
+from lab.harvester.node import displays
+from lab.harvester.node.kubelet import timestamp
 from lab.kubernetes.client import JSON_PATCH, ApiError, Client, Json
 from lab.kubernetes.workqueue import WorkQueue
 

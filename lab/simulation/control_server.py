@@ -11,11 +11,11 @@ from aiohttp import web
 from lab.errors import LabError
 from lab.faults import Options
 from lab.gpu.mig import recorded_card
-from lab.harvester import faults
-from lab.harvester.faults import nodes
+from lab.simulation import faults
+from lab.simulation.faults import nodes
 
 if TYPE_CHECKING:
-    from lab.harvester.daemon import Harvester
+    from lab.simulation.daemon import Harvester
 
 
 class ControlServer:

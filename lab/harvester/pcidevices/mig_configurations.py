@@ -10,7 +10,7 @@ from lab.kubernetes.client import ApiError, Json
 
 if TYPE_CHECKING:
     from lab.harvester.hardware import Gpu
-    from lab.harvester.process import NodeProcess
+    from lab.harvester.pcidevices.process import NodeProcess
 
 RECHECK_SECONDS = 300.0
 SYNCED, OUT_OF_SYNC, DISABLED = "synced", "out-of-sync", "disabled"

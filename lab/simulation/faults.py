@@ -12,12 +12,12 @@ from lab import hints
 from lab.errors import LabError
 from lab.faults import EVERY, SLOW_SECONDS, Options, checked
 from lab.harvester import resources as r
-from lab.harvester.addons import PLACEHOLDER
+from lab.harvester.controllers.addons import PLACEHOLDER
 from lab.kubernetes.gate_orders import order
 from lab.scenarios.scenario import DRIVER_TOOLKIT
 
 if TYPE_CHECKING:
-    from lab.harvester.daemon import Harvester
+    from lab.simulation.daemon import Harvester
 
 Switch = Callable[["Harvester", bool, Options], Awaitable[None]]
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lab.harvester import mig_configurations, resources as r
+from lab.harvester import resources as r
 from lab.harvester.hardware import Gpu
+from lab.harvester.pcidevices import mig_configurations
 from lab.kubernetes.client import Json
 
 if TYPE_CHECKING:
-    from lab.harvester.process import NodeProcess
+    from lab.harvester.pcidevices.process import NodeProcess
 
 
 class DriverNotReady(Exception):

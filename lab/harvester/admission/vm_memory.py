@@ -8,7 +8,7 @@ which 100 MiB would be reserved for everybody.
 from __future__ import annotations
 
 from lab.harvester import resources as r
-from lab.harvester.rules import devices_of
+from lab.harvester.admission.rules import devices_of
 from lab.kubernetes.client import Json
 from lab.kubernetes.quantity import Quantity
 

@@ -7,10 +7,11 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from lab.clock import Throttle, Turn, background
-from lab.harvester import claims, mig_configurations, node_scan, resources as r, sriov_gpus, vgpus
+from lab.harvester import resources as r
 from lab.harvester.cluster import Cluster
-from lab.harvester.deviceplugins import DeviceManager, DevicePlugin
 from lab.harvester.hardware import Host
+from lab.harvester.node.device_plugins import DeviceManager, DevicePlugin
+from lab.harvester.pcidevices import claims, mig_configurations, node_scan, sriov_gpus, vgpus
 from lab.kubernetes.client import ApiError, Json
 from lab.kubernetes.resource import Resource
 from lab.kubernetes.workqueue import WorkQueue

@@ -12,7 +12,8 @@ from typing import Any
 
 from aiohttp import web
 
-from lab.harvester import addon_rules, mutations, resources as r, rules, vm_memory
+from lab.harvester import resources as r
+from lab.harvester.admission import addon_rules, mutations, rules, vm_memory
 from lab.harvester.cluster import Cluster
 from lab.harvester.versions import Version
 from lab.kubernetes.client import ApiError, Json

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from lab.harvester import resources as r
-from lab.harvester.rules import World, devices_of
+from lab.harvester.admission.rules import World, devices_of
 from lab.kubernetes.client import Json
 
 DEVICES_PATH = "/spec/template/spec/domain/devices"

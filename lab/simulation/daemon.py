@@ -13,27 +13,27 @@ from typing import TYPE_CHECKING, Any
 
 import aiohttp
 
-from lab import wipe
 from lab.clock import Clock, background
 from lab.errors import LabError
-from lab.harvester import definitions, resources as r, rules, versions
-from lab.harvester.addons import CONTROLLER_POD_LABELS, Addons
-from lab.harvester.allocation_notes import AllocationNotes
+from lab.harvester import definitions, resources as r, versions, wipe
+from lab.harvester.admission import rules
+from lab.harvester.admission.webhook import WebhookServer
 from lab.harvester.cluster import CORE_RESOURCES, Cluster
-from lab.harvester.control_server import ControlServer
-from lab.harvester.drivers import Drivers
-from lab.harvester.guests import Guests
+from lab.harvester.controllers.addons import CONTROLLER_POD_LABELS, Addons
+from lab.harvester.controllers.allocation_annotation import AllocationNotes
+from lab.harvester.controllers.drivers import Drivers
+from lab.harvester.controllers.node_cleanup import NodeCleanup
 from lab.harvester.hardware import Host
-from lab.harvester.kubelet import Kubelet
-from lab.harvester.node_cleanup import NodeCleanup
-from lab.harvester.process import START_UP, NodeProcess
-from lab.harvester.webhook import WebhookServer
+from lab.harvester.node.kubelet import Kubelet
+from lab.harvester.node.virt_handler import Guests
+from lab.harvester.pcidevices.process import START_UP, NodeProcess
 from lab.kubernetes import certificates, custom_resources
 from lab.kubernetes.client import ApiError, Client, Json
 from lab.kubernetes.resource import Resource
 from lab.rundir import RunDir
 from lab.scenarios import scenario as scenarios
 from lab.scenarios.scenario import Scenario
+from lab.simulation.control_server import ControlServer
 
 if TYPE_CHECKING:
     from lab.rancher.rancher import Rancher

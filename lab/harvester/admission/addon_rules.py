@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from lab.harvester import resources as r
-from lab.harvester.rules import World, devices_of
+from lab.harvester.admission.rules import World, devices_of
 from lab.kubernetes.client import Json
 from lab.scenarios.scenario import DRIVER_TOOLKIT, PCIDEVICES
 

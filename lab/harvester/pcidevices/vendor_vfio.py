@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 from lab.harvester import resources as r
 from lab.harvester.hardware import Gpu, Vf
-from lab.harvester.vgpu_types import CONFIGURED, chosen_type
+from lab.harvester.pcidevices.vgpu_types import CONFIGURED, chosen_type
 from lab.kubernetes.client import ApiError, Json
 from lab.kubernetes.resource import Resource
 
 if TYPE_CHECKING:
-    from lab.harvester.process import NodeProcess
+    from lab.harvester.pcidevices.process import NodeProcess
 
 
 def type_value(type_id: str) -> str:

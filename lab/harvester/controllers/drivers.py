@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from lab.harvester import resources as r
-from lab.harvester.addons import DRIVER_POD_LABELS, PLACEHOLDER, Addons
 from lab.harvester.cluster import Cluster
+from lab.harvester.controllers.addons import DRIVER_POD_LABELS, PLACEHOLDER, Addons
 from lab.kubernetes.client import Json
 from lab.scenarios.scenario import DRIVER_TOOLKIT
 

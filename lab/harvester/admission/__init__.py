@@ -1,0 +1,1 @@
+"""Admission webhooks of Harvester and of its pcidevices controller: validation and mutation."""

@@ -1,0 +1,1 @@
+"""The process that simulates Harvester and Rancher, its controls and its faults."""
