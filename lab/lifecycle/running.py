@@ -66,7 +66,7 @@ def environment(run: RunDir) -> dict[str, str]:
 def _rancher(run: RunDir) -> dict[str, str]:
     if "rancher" not in run.read():
         return {}
-    from lab.rancher import rancher
+    from lab.rancher.server import rancher
 
     return rancher.environment(run)
 

@@ -19,7 +19,7 @@ from lab.kubernetes.gate_orders import order
 from lab.lifecycle.control import Control
 from lab.lifecycle.running import EXTRAS, HARVESTER, PARTS, all_processes, environment, stop
 from lab.programs import binaries, processes
-from lab.rancher import rancher
+from lab.rancher.server import rancher
 from lab.rundir import RunDir
 from lab.scenarios import scenario as scenarios
 from lab.vsphere import vcsim

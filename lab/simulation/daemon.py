@@ -36,7 +36,7 @@ from lab.scenarios.scenario import Scenario
 from lab.simulation.control_server import ControlServer
 
 if TYPE_CHECKING:
-    from lab.rancher.rancher import Rancher
+    from lab.rancher.server.rancher import Rancher
 
 log = logging.getLogger(__name__)
 
@@ -343,13 +343,13 @@ def _run(arguments: argparse.Namespace) -> None:
         begin = scenarios.load(arguments.scenario, arguments.nodes)
         wipe.everything(RunDir(arguments.run_dir), definitions=not begin.addons[scenarios.PCIDEVICES])
         if "rancher" in arguments.extra.split(","):
-            from lab.rancher import rancher
+            from lab.rancher.server import rancher
 
             rancher.forget(RunDir(arguments.run_dir))
 
 
 async def _rancher(run: RunDir, harvester: Harvester, stack: AsyncExitStack) -> Rancher:
-    from lab.rancher import rancher
+    from lab.rancher.server import rancher
 
     own = Client.from_kubeconfig(rancher.folder(run).kubeconfig("harvester"), user_agent="rancher")
     client = await stack.enter_async_context(own)

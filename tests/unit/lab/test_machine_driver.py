@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 import yaml
 
-from lab.rancher import driver_machine, driver_settings, machine_flags
-from lab.rancher.driver_settings import DRIVERS, DriverError
+from lab.rancher import machine_flags
+from lab.rancher.driver import driver_flags, virtual_machine
+from lab.rancher.driver.driver_flags import DRIVERS, DriverError
 
 RECORDINGS = Path(__file__).parents[2] / "data" / "machine-driver"
 BYTES = "<2100 bytes>"
@@ -45,8 +46,8 @@ def sent(driver: str, case: dict[str, Any]) -> list[dict[str, Any]]:
         name: value.replace(BYTES, "x" * 2100) if isinstance(value, str) else value
         for name, value in case["flags"].items()
     }
-    settings = driver_settings.read(DRIVERS[driver], flags)
-    return driver_machine.objects(
+    settings = driver_flags.read(DRIVERS[driver], flags)
+    return virtual_machine.objects(
         case["machine"],
         settings,
         storage_classes={"default/image-ubuntu": "longhorn-image-ubuntu"},
@@ -112,6 +113,6 @@ def test_the_cluster_name_of_rancher_wins_and_empty_fields_are_not_passed() -> N
 def test_only_claims_that_were_there_from_the_start_go_with_the_vm() -> None:
     case = next(one for one in recording("master")["cases"] if one["id"] == "r-remove-hotplug")
     (vm,) = sent("master", case)
-    assert driver_machine.removed_claims(vm) == f"{case['machine']}-disk-0-<rand>"
-    vm["metadata"]["annotations"][driver_machine.REMOVE_ALL_ANNOTATION] = "true"
-    assert len(driver_machine.removed_claims(vm).split(",")) == 2
+    assert virtual_machine.removed_claims(vm) == f"{case['machine']}-disk-0-<rand>"
+    vm["metadata"]["annotations"][virtual_machine.REMOVE_ALL_ANNOTATION] = "true"
+    assert len(virtual_machine.removed_claims(vm).split(",")) == 2

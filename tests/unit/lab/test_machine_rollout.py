@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, strategies as st
 
-from lab.rancher.rollout import Limits, Machines, limits, next_replicas
+from lab.rancher.provisioning.rollout import Limits, Machines, limits, next_replicas
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,9 @@ from typing import Any
 
 from lab.harvester import resources as h
 from lab.kubernetes.client import ApiError, Client, Json
-from lab.rancher import driver_machine, driver_settings, resources as r
-from lab.rancher.driver_settings import CREATE, PRE_CREATE, Driver, DriverError, Settings
+from lab.rancher import resources as r
+from lab.rancher.driver import driver_flags, virtual_machine
+from lab.rancher.driver.driver_flags import CREATE, PRE_CREATE, Driver, DriverError, Settings
 
 SSH_KEY = "ssh-rsa AAAAB3NzaC1yc2EAAAADAQABAAABAQC7 lab"
 OLDEST_SERVER = (0, 2)
@@ -22,12 +23,12 @@ def random_part() -> str:
 
 async def create(client: Client, driver: Driver, name: str, flags: dict[str, Any]) -> Settings:
     """Up to the VM; whether it runs is seen to by the caller."""
-    settings = driver_settings.read(driver, flags)
+    settings = driver_flags.read(driver, flags)
     try:
         storage_classes = await _pre_create(client, name, settings)
     except ApiError as error:
         raise DriverError(PRE_CREATE, error.message) from error
-    things = driver_machine.objects(
+    things = virtual_machine.objects(
         name, settings, storage_classes=storage_classes, ssh_key=SSH_KEY, random=random_part
     )
     try:
@@ -86,8 +87,8 @@ async def remove(client: Client, name: str, namespace: str) -> None:
         vm = await client.get_or_none(path)
         if vm is None:
             return
-        vm["metadata"].setdefault("annotations", {})[driver_machine.REMOVED_ANNOTATION] = driver_machine.removed_claims(
-            vm
+        vm["metadata"].setdefault("annotations", {})[virtual_machine.REMOVED_ANNOTATION] = (
+            virtual_machine.removed_claims(vm)
         )
         try:
             if "deletionTimestamp" not in vm["metadata"]:

@@ -14,8 +14,8 @@ from lab.harvester.node.kubelet import timestamp
 from lab.kubernetes import certificates, controlplane, custom_resources
 from lab.kubernetes.client import ApiError, Client, Json
 from lab.rancher import definitions, resources as r
-from lab.rancher.gpu_operator import GpuOperator
-from lab.rancher.guest_kubelet import GPU, GuestKubelet
+from lab.rancher.guest.gpu_operator import GpuOperator
+from lab.rancher.guest.kubelet import GPU, GuestKubelet
 from lab.rancher.world import World
 from lab.rundir import RunDir
 

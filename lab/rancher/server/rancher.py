@@ -13,13 +13,15 @@ from lab.harvester import wipe
 from lab.harvester.cluster import Cluster as Harvester
 from lab.kubernetes import controlplane, custom_resources
 from lab.kubernetes.client import Client
-from lab.rancher import definitions, guests, harvester_side, resources as r
-from lab.rancher.clusters import Clusters, credential_of
-from lab.rancher.driver_settings import DRIVERS, MASTER, V0_7_2
-from lab.rancher.guests import Guests
-from lab.rancher.harvester_side import Volumes
-from lab.rancher.machines import Machines
-from lab.rancher.proxy import LOCAL, Proxy
+from lab.rancher import definitions, resources as r
+from lab.rancher.driver.driver_flags import DRIVERS, MASTER, V0_7_2
+from lab.rancher.guest import clusters
+from lab.rancher.guest.clusters import Guests
+from lab.rancher.provisioning import harvester_side
+from lab.rancher.provisioning.clusters import Clusters, credential_of
+from lab.rancher.provisioning.harvester_side import Volumes
+from lab.rancher.provisioning.machines import Machines
+from lab.rancher.server.proxy import LOCAL, Proxy
 from lab.rancher.world import World
 from lab.rundir import RunDir, write_atomically
 
@@ -76,7 +78,7 @@ def environment(run: RunDir) -> dict[str, str]:
 
 def forget(run: RunDir) -> None:
     """Back to an empty Rancher, while nobody is there to object or to react."""
-    guests.forget_all(run)
+    clusters.forget_all(run)
     asyncio.run(_wipe(run))
 
 

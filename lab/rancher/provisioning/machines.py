@@ -12,9 +12,10 @@ from lab.harvester.cluster import Cluster as Harvester
 from lab.harvester.node.kubelet import timestamp
 from lab.kubernetes.client import Json
 from lab.kubernetes.workqueue import WorkQueue
-from lab.rancher import driver, machine_flags, resources as r
-from lab.rancher.driver_settings import Driver, DriverError
-from lab.rancher.guests import Guests
+from lab.rancher import machine_flags, resources as r
+from lab.rancher.driver import operations
+from lab.rancher.driver.driver_flags import Driver, DriverError
+from lab.rancher.guest.clusters import Guests
 from lab.rancher.world import World
 
 # The driver looks 120 times, every five seconds, until the VM runs and has an address (harvester.md 14.4).
@@ -115,7 +116,7 @@ class Machines:
                 cluster_id="",
                 named=self._driver.labels,
             )
-            settings = await driver.create(self._harvester.admin, self._driver, name, flags)
+            settings = await operations.create(self._harvester.admin, self._driver, name, flags)
         except DriverError as error:
             await self._fail(machine, error.text)
             return
@@ -125,7 +126,7 @@ class Machines:
     async def _go_on(self, key: str, machine: Json) -> None:
         attempt = self._attempts[key]
         instance = self._harvester[h.VMI].get(_infra(machine), attempt.namespace)
-        address = driver.address(instance)
+        address = operations.address(instance)
         phase = (machine.get("status") or {}).get("phase")
         if phase == "Provisioning":
             if address:
@@ -195,7 +196,7 @@ class Machines:
             await guest.remove_node(name)
         # Asked of the API server: the cache may not have seen a VM that was made a moment ago.
         if await self._harvester.admin.get_or_none(h.VM.path(name, namespace)) is not None:
-            await driver.remove(self._harvester.admin, name, namespace)
+            await operations.remove(self._harvester.admin, name, namespace)
             # Its disappearance brings us back here.
             return
         self._attempts.pop(key, None)

@@ -12,7 +12,7 @@ from lab.kubernetes import certificates, controlplane
 from lab.kubernetes.client import ApiError, Json
 from lab.kubernetes.workqueue import WorkQueue
 from lab.rancher import resources as r
-from lab.rancher.gpu_operator import GpuOperator
+from lab.rancher.guest.gpu_operator import GpuOperator
 from lab.rancher.world import World
 from lab.rundir import RunDir
 

@@ -13,7 +13,7 @@ from aiohttp import web
 
 from lab.kubernetes import certificates, controlplane, kubeconfig
 from lab.kubernetes.client import Client
-from lab.rancher.harvester_side import CLOUD_PROVIDER_ROLE
+from lab.rancher.provisioning.harvester_side import CLOUD_PROVIDER_ROLE
 from lab.rundir import RunDir
 
 LOCAL = "local"

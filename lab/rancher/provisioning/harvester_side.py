@@ -10,7 +10,7 @@ from lab.kubernetes import custom_resources
 from lab.kubernetes.client import Json
 from lab.kubernetes.workqueue import WorkQueue
 from lab.rancher import definitions, resources as r
-from lab.rancher.driver_machine import CLAIMS_ANNOTATION, REMOVED_ANNOTATION
+from lab.rancher.driver.virtual_machine import CLAIMS_ANNOTATION, REMOVED_ANNOTATION
 
 NAMESPACE = "default"
 IMAGE = f"{NAMESPACE}/image-ubuntu"

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 from lab.kubernetes.client import Json
 from lab.programs import processes
 from lab.rancher import resources as r
-from lab.rancher.guest import Guest
+from lab.rancher.guest.cluster import Guest
 from lab.rancher.world import World
 from lab.rundir import RunDir
 

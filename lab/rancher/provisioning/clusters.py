@@ -8,11 +8,12 @@ from typing import Any
 from lab.harvester.node.kubelet import timestamp
 from lab.kubernetes.client import ApiError, Json
 from lab.kubernetes.workqueue import WorkQueue
-from lab.rancher import machine_flags, machines, resources as r, rollout
-from lab.rancher.driver import random_part
-from lab.rancher.guests import Guests
-from lab.rancher.machines import Machines
-from lab.rancher.rollout import next_replicas
+from lab.rancher import machine_flags, resources as r
+from lab.rancher.driver.operations import random_part
+from lab.rancher.guest.clusters import Guests
+from lab.rancher.provisioning import machines, rollout
+from lab.rancher.provisioning.machines import Machines
+from lab.rancher.provisioning.rollout import next_replicas
 from lab.rancher.world import World
 
 FINALIZER = "wrangler.cattle.io/provisioning-cluster-remove"

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 import yaml
 
 from lab.kubernetes.client import Json
-from lab.rancher.driver_settings import CREATE, MASTER, Disk, DriverError, Settings
+from lab.rancher.driver.driver_flags import CREATE, MASTER, Disk, DriverError, Settings
 
 CREATOR_LABEL = "harvesterhci.io/creator"
 MACHINE_SET_LABEL = "harvesterhci.io/machineSetName"

@@ -1,0 +1,1 @@
+"""Guest clusters: control planes, kubelets and the GPU operator."""

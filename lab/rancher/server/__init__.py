@@ -1,0 +1,1 @@
+"""Rancher itself: its API server, its controllers and its address."""
