@@ -22,10 +22,10 @@ from lab.record.credentials import secrets_of
 from lab.record.recorder import Recorder, told
 from lab.record.redaction import Redaction
 from lab.record.wallclock import WallClock
-from lab.replay.api import Api
-from lab.replay.history import History
-from lab.replay.stage import Stage
-from lab.replay.watch import Watches
+from lab.replay.observe.api import Api
+from lab.replay.observe.history import History
+from lab.replay.observe.watch import Watches
+from lab.replay.play.environment import Stage
 from lab.rundir import RunDir
 
 Json = dict[str, Any]

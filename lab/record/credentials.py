@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 import yaml
 
-from lab.replay.api import sections
+from lab.replay.observe.api import sections
 
 SECRET_KEYS = ("token", "password", "client-key-data", "client-certificate-data", "certificate-authority-data")
 

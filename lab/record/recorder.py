@@ -12,16 +12,16 @@ from lab.errors import LabError
 from lab.record import state
 from lab.record.redaction import is_told, shown, shown_body
 from lab.record.script import ACTS, Script, request_of
-from lab.replay.api import Answer
-from lab.replay.body import completed_body
-from lab.replay.facet import claim_gist
-from lab.replay.history import PLURAL, WATCHED, Key, Version
-from lab.replay.hostaction import perform
-from lab.replay.phrase import understand
-from lab.replay.recording import Recording, Step
-from lab.replay.scene import Scene, scene_at
-from lab.replay.sighting import vgpu_gist
-from lab.replay.stage import Stage, in_waits
+from lab.replay.compare.field import claim_gist
+from lab.replay.observe.api import Answer
+from lab.replay.observe.history import PLURAL, WATCHED, Key, Version
+from lab.replay.play.environment import Stage, in_waits
+from lab.replay.play.host_action import perform
+from lab.replay.play.observation import vgpu_gist
+from lab.replay.play.request_body import completed_body
+from lab.replay.read.condition import understand
+from lab.replay.read.recording import Recording, Step
+from lab.replay.read.step_context import Scene, scene_at
 
 Json = dict[str, Any]
 Say = Callable[[str], None]

@@ -12,8 +12,8 @@ import re
 from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
-from lab.replay.bindings import UUID
-from lab.replay.form import presented
+from lab.replay.compare.bindings import UUID
+from lab.replay.observe.normalized import presented
 
 Json = dict[str, Any]
 

@@ -9,9 +9,9 @@ from typing import Any
 import yaml
 
 from lab.errors import LabError
-from lab.replay.phrase import understand
-from lab.replay.recording import WRITES, Recording, Request, Step, Target
-from lab.replay.scene import scene_at
+from lab.replay.read.condition import understand
+from lab.replay.read.recording import WRITES, Recording, Request, Step, Target
+from lab.replay.read.step_context import scene_at
 
 Json = dict[str, Any]
 

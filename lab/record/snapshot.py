@@ -8,7 +8,7 @@ from lab.errors import LabError
 from lab.gpu.boards import VENDOR_ID, load as load_boards
 from lab.record.recorder import Recorder
 from lab.record.redaction import shown
-from lab.replay.api import Api
+from lab.replay.observe.api import Api
 
 Json = dict[str, Any]
 

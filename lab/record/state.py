@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from typing import Any
 
-from lab.replay.facet import device_text
-from lab.replay.history import History, World
-from lab.replay.node_state import OF_A_NODE
+from lab.replay.compare.field import device_text
+from lab.replay.compare.node_state import OF_A_NODE
+from lab.replay.observe.history import History, World
 
 Json = dict[str, Any]
 Moment = tuple[float, Json]

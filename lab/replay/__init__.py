@@ -9,10 +9,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from lab.errors import LabError
-from lab.replay.known import expected
-from lab.replay.recording import load_all
-from lab.replay.report import Report
-from lab.replay.theatre import Theatre
+from lab.replay.play.runner import Theatre
+from lab.replay.read.recording import load_all
+from lab.replay.report.known import expected
+from lab.replay.report.report import Report
 
 
 def main(traces: Path, only: str | None = None, verbose: bool = False, run_root: Path = Path(".lab")) -> int:

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from lab.replay.recording import load
-from lab.replay.theatre import Theatre
+from lab.replay.play.runner import Theatre
+from lab.replay.read.recording import load
 from lab.rundir import RunDir
 from tests.integration.api import SRIOV_GPUS, VGPUS, VMS
 from tests.integration.lab_cli.conftest import ROOT

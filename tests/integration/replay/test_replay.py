@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from lab.replay.known import expected, reason_for
-from lab.replay.player import Outcome
-from lab.replay.recording import Recording, load
-from lab.replay.theatre import Theatre
+from lab.replay.play.player import Outcome
+from lab.replay.play.runner import Theatre
+from lab.replay.read.recording import Recording, load
+from lab.replay.report.known import expected, reason_for
 
 TRACES = Path(__file__).parents[2] / "data" / "traces"
 # By version, each of which has a lab of its own.

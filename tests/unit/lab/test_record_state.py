@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from lab.record.state import transitions
-from lab.replay.history import History
+from lab.replay.observe.history import History
 
 
 def vgpu(name: str, revision: int, **status: str) -> dict[str, Any]:

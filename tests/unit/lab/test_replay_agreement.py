@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from lab.replay.agreement import differences, object_differences, same_message
-from lab.replay.bindings import Bindings
-from lab.replay.form import presented
+from lab.replay.compare.bindings import Bindings
+from lab.replay.compare.difference import differences, object_differences, same_message
+from lab.replay.observe.normalized import presented
 
 UUIDS = ("6f2c52a4-0b6a-4a40-8a3e-0d8f7d2e9a11", "b3a1c9d0-77aa-4c1e-9f4e-2f1f0a5d6c22")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lab.replay.api import Answer
+from lab.replay.observe.api import Answer
 
 
 def test_an_error_has_a_reason_and_a_message() -> None:

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from lab.replay.beginning import Amounts, Beginning, beginning_of
-from lab.replay.recording import Recording, load
+from lab.replay.read.initial_state import Amounts, Beginning, beginning_of
+from lab.replay.read.recording import Recording, load
 
 TRACES = Path(__file__).parents[2] / "data" / "traces"
 

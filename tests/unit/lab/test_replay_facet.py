@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from lab.replay.facet import address_of, facets_of, flatten
-from lab.replay.history import World
-from lab.replay.host import Sample, instances_of, type_on
-from lab.replay.observation import needed_samples
-from lab.replay.recording import Recording, load, load_all
-from lab.replay.scene import scene_at
+from lab.replay.compare.field import address_of, facets_of, flatten
+from lab.replay.observe.history import World
+from lab.replay.observe.host_state import Sample, instances_of, type_on
+from lab.replay.play.state_changes import needed_samples
+from lab.replay.read.recording import Recording, load, load_all
+from lab.replay.read.step_context import scene_at
 
 TRACES = Path(__file__).parents[2] / "data" / "traces"
 

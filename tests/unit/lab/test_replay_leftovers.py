@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from lab.replay.leftovers import deleted_before
-from lab.replay.recording import Recording, load
+from lab.replay.read.recording import Recording, load
+from lab.replay.read.unrecorded_deletions import deleted_before
 
 TRACES = Path(__file__).parents[2] / "data" / "traces"
 

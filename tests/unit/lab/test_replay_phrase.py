@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from lab.replay.history import World
-from lab.replay.phrase import understand
-from lab.replay.recording import Recording, Request, load, load_all
-from lab.replay.scene import Scene, resource_of, scene_at
+from lab.replay.observe.history import World
+from lab.replay.read.condition import understand
+from lab.replay.read.recording import Recording, Request, load, load_all
+from lab.replay.read.step_context import Scene, resource_of, scene_at
 
 TRACES = Path(__file__).parents[2] / "data" / "traces"
 

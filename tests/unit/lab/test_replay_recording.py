@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from lab.errors import LabError
-from lab.replay.recording import Recording, Target, load, load_all
+from lab.replay.read.recording import Recording, Target, load, load_all
 
 TRACES = Path(__file__).parents[2] / "data" / "traces"
 

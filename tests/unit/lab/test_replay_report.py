@@ -5,11 +5,11 @@ from __future__ import annotations
 import functools
 from pathlib import Path
 
-from lab.replay.agreement import Difference
-from lab.replay.known import Expected, expected, reason_for
-from lab.replay.player import Outcome
-from lab.replay.recording import Recording, load, load_all
-from lab.replay.report import Report
+from lab.replay.compare.difference import Difference
+from lab.replay.play.player import Outcome
+from lab.replay.read.recording import Recording, load, load_all
+from lab.replay.report.known import Expected, expected, reason_for
+from lab.replay.report.report import Report
 
 TRACES = Path(__file__).parents[2] / "data" / "traces"
 

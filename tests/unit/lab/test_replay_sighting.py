@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from lab.replay.bindings import Bindings
-from lab.replay.history import History, World
-from lab.replay.sighting import AHEAD, BEHIND, Count, Sightings, sighting_of, sightings_after
+from lab.replay.compare.bindings import Bindings
+from lab.replay.observe.history import History, World
+from lab.replay.play.observation import AHEAD, BEHIND, Count, Sightings, sighting_of, sightings_after
 
 KEY = ("vgpudevices", "gpu-a-000008004")
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from lab.replay.transition import Change, align, closeness_of, out_of_order, spans
+from lab.replay.compare.transition import Change, align, closeness_of, out_of_order, spans
 
 
 def aligned(

@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from lab.replay.phrase import CONFIGURED, types_of
-from lab.replay.recording import Recording, Request, Step
-from lab.replay.scene import DEFAULT_PROFILE, DEVICE, node_in, resource_of
+from lab.replay.read.condition import CONFIGURED, types_of
+from lab.replay.read.recording import Recording, Request, Step
+from lab.replay.read.step_context import DEFAULT_PROFILE, DEVICE, node_in, resource_of
 
 Json = dict[str, Any]
 OWN_LABELS = ("nodename", "harvesterhci.io/parentSRIOVGPUDevice")

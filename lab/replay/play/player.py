@@ -7,20 +7,20 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from lab.errors import LabError
-from lab.replay.agreement import Difference
-from lab.replay.arrangement import arrange
-from lab.replay.asking import Asking
-from lab.replay.beginning import beginning_of
-from lab.replay.bindings import Bindings
-from lab.replay.hostaction import perform
-from lab.replay.leftovers import deleted_before
-from lab.replay.observation import Observation, needed_samples, state_differences
-from lab.replay.phrase import understand
-from lab.replay.recording import Recording, Step
-from lab.replay.repetition import Repetition, repeats
-from lab.replay.scene import scene_at
-from lab.replay.sighting import Sighting, Sightings, sighting_of, sightings_after
-from lab.replay.stage import Stage, in_waits
+from lab.replay.compare.bindings import Bindings
+from lab.replay.compare.difference import Difference
+from lab.replay.play.environment import Stage, in_waits
+from lab.replay.play.host_action import perform
+from lab.replay.play.observation import Sighting, Sightings, sighting_of, sightings_after
+from lab.replay.play.repetition import Repetition, repeats
+from lab.replay.play.request import Asking
+from lab.replay.play.setup import arrange
+from lab.replay.play.state_changes import Observation, needed_samples, state_differences
+from lab.replay.read.condition import understand
+from lab.replay.read.initial_state import beginning_of
+from lab.replay.read.recording import Recording, Step
+from lab.replay.read.step_context import scene_at
+from lab.replay.read.unrecorded_deletions import deleted_before
 
 Json = dict[str, Any]
 # A step in a form that is not known here must not keep the others from being played.

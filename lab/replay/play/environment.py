@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
-from lab.replay.api import Answer, Api
-from lab.replay.history import WATCHED, History, World
-from lab.replay.host import Sample
-from lab.replay.phrase import Condition, types_of
-from lab.replay.watch import Watches
+from lab.replay.observe.api import Answer, Api
+from lab.replay.observe.history import WATCHED, History, World
+from lab.replay.observe.host_state import Sample
+from lab.replay.observe.watch import Watches
+from lab.replay.read.condition import Condition, types_of
 
 Json = dict[str, Any]
 MERGE_PATCH = "application/merge-patch+json"

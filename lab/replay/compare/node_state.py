@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 from lab.gpu.boards import VENDOR_ID
-from lab.replay.form import gpu_resources
-from lab.replay.history import World
+from lab.replay.observe.history import World
+from lab.replay.observe.normalized import gpu_resources
 
 KEY = re.compile(r"(?P<what>\w+) of (?P<node>\S+)")
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from lab.replay.scene import Scene, node_in
-from lab.replay.stage import Stage
+from lab.replay.play.environment import Stage
+from lab.replay.read.step_context import Scene, node_in
 
 
 def perform(action: str, title: str, scene: Scene, stage: Stage) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
-from lab.replay.recording import Recording, Request, Step
+from lab.replay.read.recording import Recording, Request, Step
 
 BLOCKS = re.compile(r"(?:device|pcideviceclaim) (?P<device>\S+) is (?:already )?in use with (?:VM|vm) (?P<vm>\S+) in")
 NONE_LEFT = re.compile(

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from lab.replay.agreement import Difference, brief
-from lab.replay.known import Expected, reason_for
-from lab.replay.player import Outcome
-from lab.replay.recording import Recording
-from lab.replay.scene import DEVICE
+from lab.replay.compare.difference import Difference, brief
+from lab.replay.play.player import Outcome
+from lab.replay.read.recording import Recording
+from lab.replay.read.step_context import DEVICE
+from lab.replay.report.known import Expected, reason_for
 
 Print = Callable[[str], None]
 

@@ -8,8 +8,8 @@ from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from lab.replay.bindings import Bindings
-from lab.replay.form import presented
+from lab.replay.compare.bindings import Bindings
+from lab.replay.observe.normalized import presented
 
 Json = dict[str, Any]
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from lab.replay.beginning import Amounts, Beginning, Vgpu
-from lab.replay.bindings import Bindings
-from lab.replay.form import gpu_resources
-from lab.replay.hostaction import set_hardware
-from lab.replay.phrase import CONFIGURED, Condition, Sight, field_of, types_of
-from lab.replay.recording import Recording
-from lab.replay.scene import DEVICE, resource_of
-from lab.replay.stage import Stage, coarsely
+from lab.replay.compare.bindings import Bindings
+from lab.replay.observe.normalized import gpu_resources
+from lab.replay.play.environment import Stage, coarsely
+from lab.replay.play.host_action import set_hardware
+from lab.replay.read.condition import CONFIGURED, Condition, Sight, field_of, types_of
+from lab.replay.read.initial_state import Amounts, Beginning, Vgpu
+from lab.replay.read.recording import Recording
+from lab.replay.read.step_context import DEVICE, resource_of
 
 SCAN = 35.0
 PATIENCE = 180.0

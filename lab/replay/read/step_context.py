@@ -6,8 +6,8 @@ import re
 from dataclasses import dataclass, field
 from typing import Any
 
-from lab.replay.history import PLURAL, Key
-from lab.replay.recording import Recording, Request, Step
+from lab.replay.observe.history import PLURAL, Key
+from lab.replay.read.recording import Recording, Request, Step
 
 DEVICE = re.compile(r"\b([a-z0-9](?:[a-z0-9.-]*[a-z0-9])?-[0-9a-f]{9})\b")
 DEFAULT_PROFILE = "NVIDIA A2-4Q"

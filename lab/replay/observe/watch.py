@@ -12,8 +12,8 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Any
 
-from lab.replay.api import Api
-from lab.replay.history import WATCHED, History
+from lab.replay.observe.api import Api
+from lab.replay.observe.history import WATCHED, History
 
 # How long without an event means that what the simulator wrote has arrived here too.
 QUIET = 0.004

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import yaml
 
-from lab.replay.agreement import Difference
-from lab.replay.recording import Step
+from lab.replay.compare.difference import Difference
+from lab.replay.read.recording import Step
 
 KNOWN = Path(__file__).with_name("known.yaml")
 

@@ -6,15 +6,15 @@ from collections.abc import Callable
 from typing import Any
 from urllib.parse import urlsplit
 
-from lab.replay.agreement import Difference, differences, object_differences, same_message
-from lab.replay.api import Answer
-from lab.replay.bindings import Bindings
-from lab.replay.body import completed_body
-from lab.replay.form import presented
-from lab.replay.history import WATCHED, Key
-from lab.replay.recording import Request, Step
-from lab.replay.sighting import BEHIND, KIND, PACE, Sighting, Sightings, offers_of_configured, sighting_of
-from lab.replay.stage import Stage
+from lab.replay.compare.bindings import Bindings
+from lab.replay.compare.difference import Difference, differences, object_differences, same_message
+from lab.replay.observe.api import Answer
+from lab.replay.observe.history import WATCHED, Key
+from lab.replay.observe.normalized import presented
+from lab.replay.play.environment import Stage
+from lab.replay.play.observation import BEHIND, KIND, PACE, Sighting, Sightings, offers_of_configured, sighting_of
+from lab.replay.play.request_body import completed_body
+from lab.replay.read.recording import Request, Step
 
 Json = dict[str, Any]
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from lab.replay.agreement import Difference, same
-from lab.replay.bindings import Bindings
-from lab.replay.facet import Facet, facets_of, flatten
-from lab.replay.recording import Recording, Step
-from lab.replay.scene import Scene, scene_at
-from lab.replay.stage import Stage
-from lab.replay.transition import Change, Span, align, closeness_of, out_of_order, spans
+from lab.replay.compare.bindings import Bindings
+from lab.replay.compare.difference import Difference, same
+from lab.replay.compare.field import Facet, facets_of, flatten
+from lab.replay.compare.transition import Change, Span, align, closeness_of, out_of_order, spans
+from lab.replay.play.environment import Stage
+from lab.replay.read.recording import Recording, Step
+from lab.replay.read.step_context import Scene, scene_at
 
 PACE = 0.2
 # How far back a value of ours may lie that the recording still saw when it began to look.

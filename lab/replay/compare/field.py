@@ -7,12 +7,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from lab.replay import node_state
-from lab.replay.form import gpu_resources
-from lab.replay.history import World
-from lab.replay.host import Sample, instances_of, type_on
-from lab.replay.phrase import field_of, types_of
-from lab.replay.scene import DEVICE, Scene, resource_of
+from lab.replay.compare import node_state
+from lab.replay.observe.history import World
+from lab.replay.observe.host_state import Sample, instances_of, type_on
+from lab.replay.observe.normalized import gpu_resources
+from lab.replay.read.condition import field_of, types_of
+from lab.replay.read.step_context import DEVICE, Scene, resource_of
 
 Json = dict[str, Any]
 DRIVER_LABEL = "sriovgpu.harvesterhci.io/driver-needed"

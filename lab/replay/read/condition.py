@@ -8,9 +8,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
-from lab.replay.form import gpu_resources
-from lab.replay.history import PLURAL, Key, World
-from lab.replay.scene import Scene, node_in, resource_of
+from lab.replay.observe.history import PLURAL, Key, World
+from lab.replay.observe.normalized import gpu_resources
+from lab.replay.read.step_context import Scene, node_in, resource_of
 
 Json = dict[str, Any]
 Test = Callable[[Json | None], bool]

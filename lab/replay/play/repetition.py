@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from lab.replay.agreement import Difference
-from lab.replay.api import Answer
-from lab.replay.bindings import Bindings
-from lab.replay.history import WATCHED
-from lab.replay.recording import Step
-from lab.replay.scene import Scene
-from lab.replay.stage import MERGE_PATCH, Stage
+from lab.replay.compare.bindings import Bindings
+from lab.replay.compare.difference import Difference
+from lab.replay.observe.api import Answer
+from lab.replay.observe.history import WATCHED
+from lab.replay.play.environment import MERGE_PATCH, Stage
+from lab.replay.read.recording import Step
+from lab.replay.read.step_context import Scene
 
 Json = dict[str, Any]
 

@@ -12,12 +12,12 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from lab.replay.agreement import Difference, differences, object_differences
-from lab.replay.bindings import Bindings
-from lab.replay.facet import claim_gist
-from lab.replay.history import PLURAL, Key, World
-from lab.replay.phrase import CONFIGURED, field_of, types_of
-from lab.replay.stage import Stage
+from lab.replay.compare.bindings import Bindings
+from lab.replay.compare.difference import Difference, differences, object_differences
+from lab.replay.compare.field import claim_gist
+from lab.replay.observe.history import PLURAL, Key, World
+from lab.replay.play.environment import Stage
+from lab.replay.read.condition import CONFIGURED, field_of, types_of
 
 Json = dict[str, Any]
 

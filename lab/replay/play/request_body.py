@@ -6,10 +6,10 @@ import copy
 import re
 from typing import Any
 
-from lab.replay.api import Api
-from lab.replay.bindings import UUID
-from lab.replay.history import PLURAL, WATCHED
-from lab.replay.recording import Request
+from lab.replay.compare.bindings import UUID
+from lab.replay.observe.api import Api
+from lab.replay.observe.history import PLURAL, WATCHED
+from lab.replay.read.recording import Request
 
 Json = dict[str, Any]
 API_VERSION = {"Node": "v1", "KubeVirt": "kubevirt.io/v1", "VirtualMachine": "kubevirt.io/v1"}

@@ -14,12 +14,12 @@ import yaml
 from lab.errors import LabError
 from lab.lifecycle import up
 from lab.lifecycle.control import Control
-from lab.replay.api import Api
-from lab.replay.history import History
-from lab.replay.player import Outcome, Player
-from lab.replay.recording import Recording
-from lab.replay.stage import Stage
-from lab.replay.watch import Watches
+from lab.replay.observe.api import Api
+from lab.replay.observe.history import History
+from lab.replay.observe.watch import Watches
+from lab.replay.play.environment import Stage
+from lab.replay.play.player import Outcome, Player
+from lab.replay.read.recording import Recording
 from lab.rundir import RunDir
 
 SCENARIO = "recording"

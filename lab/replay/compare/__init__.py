@@ -1,0 +1,1 @@
+"""Compare recorded objects and states with those of the lab."""

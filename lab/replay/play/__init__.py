@@ -1,0 +1,1 @@
+"""Play a recording on a lab, step by step."""

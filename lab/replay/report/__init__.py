@@ -1,0 +1,1 @@
+"""Report the differences that a replay found, and which of them are expected."""
