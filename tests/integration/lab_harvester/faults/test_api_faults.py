@@ -10,7 +10,7 @@ import pytest
 
 from tests.integration.api import NODES, SRIOV_GPUS, VGPUS
 from tests.integration.lab_harvester.beginnings import GPU_A
-from tests.integration.lab_harvester.test_silent_failures import DRIVER_NEEDED
+from tests.integration.lab_harvester.faults.test_silent_failures import DRIVER_NEEDED
 
 CARD = f"{SRIOV_GPUS}/{GPU_A}"
 CUT = (ConnectionError, http.client.HTTPException)

@@ -15,7 +15,7 @@ from lab.replay.play.state_changes import needed_samples
 from lab.replay.read.recording import Recording, load, load_all
 from lab.replay.read.step_context import scene_at
 
-TRACES = Path(__file__).parents[2] / "data" / "traces"
+TRACES = Path(__file__).parents[4] / "data" / "traces"
 
 
 @functools.cache

@@ -10,7 +10,7 @@ import pytest
 from lab.replay.read.initial_state import Amounts, Beginning, beginning_of
 from lab.replay.read.recording import Recording, load
 
-TRACES = Path(__file__).parents[2] / "data" / "traces"
+TRACES = Path(__file__).parents[4] / "data" / "traces"
 
 
 @functools.cache

@@ -14,7 +14,7 @@ from lab.rancher import machine_flags
 from lab.rancher.driver import driver_flags, virtual_machine
 from lab.rancher.driver.driver_flags import DRIVERS, DriverError
 
-RECORDINGS = Path(__file__).parents[2] / "data" / "machine-driver"
+RECORDINGS = Path(__file__).parents[4] / "data" / "machine-driver"
 BYTES = "<2100 bytes>"
 # Refusals of the cluster, which the driver passes on; the integration tests show those that a pool can meet.
 OF_THE_CLUSTER = {"PreCreateCheck"}

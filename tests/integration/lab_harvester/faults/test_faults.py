@@ -9,9 +9,9 @@ import pytest
 from lab.errors import LabError
 from tests.integration.api import HARVESTER_PODS, KUBEVIRT, NODES, PCI_DEVICES, SRIOV_GPUS, VGPUS
 from tests.integration.lab_harvester.beginnings import GPU_A, GPU_B
+from tests.integration.lab_harvester.controllers.test_addons import conditions
+from tests.integration.lab_harvester.faults.test_silent_failures import TOOLKIT, bad_enable, driver_pods, state
 from tests.integration.lab_harvester.stories import FIRST, switch
-from tests.integration.lab_harvester.test_addons import conditions
-from tests.integration.lab_harvester.test_silent_failures import TOOLKIT, bad_enable, driver_pods, state
 
 RESOURCE = "nvidia.com/NVIDIA_A2-4Q"
 

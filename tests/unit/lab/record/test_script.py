@@ -9,7 +9,7 @@ import pytest
 from lab.errors import LabError
 from lab.record import script
 
-TRACES = Path(__file__).parents[2] / "data" / "traces"
+TRACES = Path(__file__).parents[3] / "data" / "traces"
 VGPU = "/apis/devices.harvesterhci.io/v1beta1/vgpudevices/gpu-a-000008004"
 
 

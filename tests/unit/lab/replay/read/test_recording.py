@@ -10,7 +10,7 @@ import pytest
 from lab.errors import LabError
 from lab.replay.read.recording import Recording, Target, load, load_all
 
-TRACES = Path(__file__).parents[2] / "data" / "traces"
+TRACES = Path(__file__).parents[4] / "data" / "traces"
 
 
 @functools.cache

@@ -10,7 +10,7 @@ import pytest
 from lab.replay.read.recording import Recording, load
 from lab.replay.read.unrecorded_deletions import deleted_before
 
-TRACES = Path(__file__).parents[2] / "data" / "traces"
+TRACES = Path(__file__).parents[4] / "data" / "traces"
 
 
 @functools.cache

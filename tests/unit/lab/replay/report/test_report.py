@@ -11,7 +11,7 @@ from lab.replay.read.recording import Recording, load, load_all
 from lab.replay.report.known import Expected, expected, reason_for
 from lab.replay.report.report import Report
 
-TRACES = Path(__file__).parents[2] / "data" / "traces"
+TRACES = Path(__file__).parents[4] / "data" / "traces"
 
 
 @functools.cache

@@ -15,7 +15,7 @@ from lab.errors import LabError
 from lab.programs import processes
 from lab.rundir import RunDir
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[4]
 SLEEP = ["sleep", "300"]
 STUBBORN = ["sh", "-c", "trap '' TERM; echo ready; while :; do sleep 0.05; done"]
 

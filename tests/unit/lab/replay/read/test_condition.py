@@ -15,7 +15,7 @@ from lab.replay.read.condition import understand
 from lab.replay.read.recording import Recording, Request, load, load_all
 from lab.replay.read.step_context import Scene, resource_of, scene_at
 
-TRACES = Path(__file__).parents[2] / "data" / "traces"
+TRACES = Path(__file__).parents[4] / "data" / "traces"
 
 
 @functools.cache
