@@ -15,6 +15,8 @@ from ansible_collections.vgpu.fleet.plugins.module_utils.errors import FleetErro
 from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.profile import resource_name
 
 _VERSION = re.compile(r"v?(\d+)\.(\d+)(?:\.(\d+))?")
+# What is left of 1.10 or 1.20 if YAML reads it as a number. No version of that name has vGPUs.
+_UNQUOTED = re.compile(r"1\.[12]")
 
 
 # The first version with vGPUs.
@@ -103,6 +105,11 @@ def from_setting(text: str) -> HarvesterVersion | None:
 
 def from_option(text: str) -> HarvesterVersion:
     """Return the version that the option harvester_version names."""
+    if _UNQUOTED.fullmatch(text.strip()):
+        raise TooOld(
+            f"harvester_version {text} has no vGPUs.",
+            hint=f'If you mean {text}0, quote it as "{text}0": YAML reads a number without quotes as {text}.',
+        )
     version = from_setting(text)
     if version is None:
         raise UnknownVersion(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import yaml
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester import version as versions
 
 MDEV = {"status": {"availableTypes": {"NVIDIA A2-4Q": "nvidia-742"}}}
@@ -38,3 +39,13 @@ def test_a_version_without_vgpus_is_refused_however_it_is_known(version: str) ->
 def test_a_version_that_is_none_is_refused() -> None:
     with pytest.raises(versions.UnknownVersion):
         versions.from_option("latest")
+
+
+@pytest.mark.parametrize("text", ["1.1", "1.2"])
+def test_a_version_that_yaml_has_shortened_is_refused_with_the_reason(text: str) -> None:
+    # 1.10 without quotes is the number 1.1, which Ansible turns into this text.
+    assert str(yaml.safe_load(f"{text}0")) == text
+    with pytest.raises(versions.TooOld) as refusal:
+        versions.from_option(text)
+    assert f'"{text}0"' in str(refusal.value.hint)
+    assert versions.from_option(f"{text}0").numbers[:2] == (1, int(f"{text}0".partition(".")[2]))
