@@ -107,6 +107,10 @@ bench: $(INSTALLED) build/bench/.packages | $(PYTEST_DEBUG_TEMPROOT) ## Measure 
 	ANSIBLE_COLLECTIONS_PATH="$(CURDIR)/$(INSTALL_PATH):$(CURDIR)/build/bench" $(PYTEST) -s tests/bench,\
 	@echo "There are no benchmarks yet.")
 
+.PHONY: matrix
+matrix: $(TARBALL) ## Check every supported ansible-core: ARGS="--line 2.16"
+	@python -m tools.matrix --table build/matrix.md $(ARGS)
+
 ##@ Using it
 
 .PHONY: playbook

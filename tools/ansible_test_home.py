@@ -13,7 +13,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-PIP_THAT_ANSIBLE_TEST_ASKS_FOR = "24_2"
+# The versions that ansible-test of ansible-core 2.16 and 2.17, 2.18 and 2.19, and 2.20 to 2.22 ask for.
+PIPS_THAT_ANSIBLE_TEST_ASKS_FOR = ("23_1_2", "24_2", "25_2")
 
 INSTALL_PIP = """\
 import subprocess
@@ -46,11 +47,12 @@ def pip_settings() -> configparser.RawConfigParser:
 
 def main() -> None:
     home = Path(sys.argv[1])
-    script = home / f".ansible/test/cache/get_pip_{PIP_THAT_ANSIBLE_TEST_ASKS_FOR}.py"
+    scripts = [home / f".ansible/test/cache/get_pip_{version}.py" for version in PIPS_THAT_ANSIBLE_TEST_ASKS_FOR]
     config = home / ".config/pip/pip.conf"
-    for path in (script, config):
+    for path in (*scripts, config):
         path.parent.mkdir(parents=True, exist_ok=True)
-    script.write_text(INSTALL_PIP)
+    for script in scripts:
+        script.write_text(INSTALL_PIP)
     config.touch(mode=0o600)
     with config.open("w") as file:
         pip_settings().write(file)
