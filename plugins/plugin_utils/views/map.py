@@ -4,7 +4,7 @@
 
 """Draw fleet records as one HTML page that needs no network: each GPU a bar, cut to scale into its vGPUs. Pure.
 
-A page of plans draws GPUs that change twice, as they are and as they will be, and says the steps in between.
+A page of plans draws GPUs that change twice, before and after the change, and lists the steps in between.
 
 All names come from somebody's cluster and are untrusted. They pass through `text` on their way into the page, which is
 well-formed XML outside of its script. The page's policy runs that script and no other.
@@ -14,13 +14,36 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import html
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from ansible_collections.vgpu.fleet.plugins.plugin_utils.views.bar import (
+    PATTERNS,
+    bar,
+    holder_words,
+    miniatures,
+    scale,
+    swatch,
+    unsaid_fits,
+)
+from ansible_collections.vgpu.fleet.plugins.plugin_utils.views.markup import (
+    STATE_WORDS,
+    TIMES,
+    attribute_list,
+    counted,
+    fitting,
+    gib,
+    gib_of,
+    none,
+    notes,
+    percent,
+    plural,
+    span,
+    state_counts,
+    text,
+)
 from ansible_collections.vgpu.fleet.plugins.plugin_utils.views.record import STATES, findings_of, gpus_of, restarts_of
 
 Json = Mapping[str, Any]
@@ -30,45 +53,18 @@ COLOURS = 12
 UNFOLDED = 48
 TITLE = "GPU fleet"
 PLAN_TITLE = "GPU plan"
-# Parts of a bar's width.
-NARROW, TINY = 0.14, 0.04
 
-STATE_WORDS = {
-    "in_use": "in use",
-    "claimed": "claimed",
+STATE_MEANINGS = {
+    "in_use": "in use by a running VM",
+    "claimed": "claimed by a stopped VM",
     "free": "free",
-    "drifted": "drifted",
+    "drifted": "drifted from what was requested",
     "unusable": "unusable",
 }
-STATE_MEANINGS = {
-    "in_use": "a running VM has it",
-    "claimed": "belongs to a stopped VM",
-    "free": "a VM can have it",
-    "drifted": "is not what was requested",
-    "unusable": "no VM can have it",
-}
-MODES = {"time_sliced": "time-sliced", "mixed_size": "mixed sizes", "mig": "MIG"}
+# Time-sliced is what a GPU is unless it says otherwise.
+MODES = {"time_sliced": "", "mixed_size": "mixed sizes", "mig": "MIG"}
+PLAN_LISTS = {"stops": "VMs that are stopped", "waits": "What the run waits for", "notes": "Notes"}
 PLATFORMS = {"harvester": "Harvester", "vsphere": "vSphere"}
-RESTARTS = {
-    "vm": "Restart of the VM pending",
-    "node": "Reboot of the node pending",
-    "host": "Restart of the host pending",
-}
-GRAPHICS = {
-    "shared": "The graphics type of the GPU is shared, which serves no vGPUs.",
-    "direct": "The GPU is given to a VM whole.",
-    "basic": "The graphics type of the GPU is basic, which serves no vGPUs.",
-}
-# Characters that no document may have, and those that turn the direction of text around.
-_UNFIT = re.compile(
-    "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]"
-)
-_SERIES = re.compile(r"(?P<size>.*\d)(?P<series>[A-Z]+)$")
-
-
-def text(value: object) -> str:
-    """Return anything as text that is safe between tags and in attributes."""
-    return html.escape(_UNFIT.sub("\ufffd", str(value)), quote=True)
 
 
 def fleet_map(records: Sequence[Json], *, title: str = TITLE, generated: str = "") -> str:
@@ -98,22 +94,22 @@ class _Page:
         self._ids = 0
 
     def _drawn_profiles(self) -> list[str]:
-        """What has a colour, in an order that does not depend on the order of clusters."""
+        """Return the profiles that have a colour, in an order that does not depend on the order of clusters."""
         found = {
             one["short"]
             for record in (*self.records, *(plan["after"] for plan in self.plans))
             for _node, gpu in gpus_of(record)
             for one in (*gpu["vgpus"], *gpu["geometry"])
         }
-        asked = {one["short"] for record in self.records for one in record["requests"]}
-        return sorted(found) + sorted(asked - found)
+        requested = {one["short"] for record in self.records for one in record["requests"]}
+        return sorted(found) + sorted(requested - found)
 
     def _id(self) -> str:
         self._ids += 1
         return f"r{self._ids}"
 
     def name(self, record: Json) -> str:
-        """The name of a cluster, with its platform where two have the same name."""
+        """Return the name of a cluster, with its platform where two have the same name."""
         platform = PLATFORMS.get(record["platform"], str(record["platform"]))
         alike = [one for one in self.records if one["cluster"] == record["cluster"]]
         name = str(record["cluster"])
@@ -138,7 +134,7 @@ class _Page:
                 f'<header class="top"><h1>{text(self.title)}</h1>',
                 f'<span class="when">As of {text(self.generated)}</span>' if self.generated else "",
                 "</header>\n",
-                _PATTERNS,
+                PATTERNS,
                 # The numbers are those of the present, and a plan is about what follows.
                 "" if self.plans else self._cards(),
                 *(self._plan(plan) for plan in self.plans),
@@ -148,7 +144,7 @@ class _Page:
                 *self._clusters(),
                 "</main>\n",
                 '<p id="nothing" class="none" hidden="hidden">No GPU matches these filters.</p>\n',
-                "<footer>Made by vgpu.fleet. Everything is in this one file; it loads nothing.</footer>\n</div>\n",
+                "<footer>Created by vgpu.fleet. This page is a single file and loads nothing.</footer>\n</div>\n",
                 f"<script>\n{script}\n</script>\n</body>\n</html>\n",
             ]
         )
@@ -173,14 +169,36 @@ class _Page:
             ),
             *([("vGPUs requested", waiting, False)] if waiting else ()),
             *([_card("finding", findings, alert=True)] if findings else ()),
-            *([(f"{_plural('restart', restarts)} pending", restarts, True)] if restarts else ()),
+            *([(f"{plural('restart', restarts)} pending", restarts, True)] if restarts else ()),
         ]
         cards = "".join(
             f'<div class="card{" alert" if alert else ""}" data-count="{text(name)}"><b>{number}</b>'
             f"<span>{text(name)}</span></div>"
             for name, number, alert in numbers
         )
-        return f'<section class="cards" aria-label="In numbers">{cards}</section>\n'
+        return f'<section class="cards" aria-label="Totals">{self._memory()}{cards}</section>\n'
+
+    def _memory(self) -> str:
+        """Draw all GPU memory as one bar, by the state of the vGPUs that have it."""
+        whole = sum(record["framebuffer_mib"] for record in self.records)
+        if not whole:
+            return ""
+        used = sum(record["framebuffer_used_mib"] for record in self.records)
+        by_state = dict.fromkeys(STATES, 0)
+        for record in self.records:
+            for _node, gpu in gpus_of(record):
+                for vgpu in gpu["vgpus"]:
+                    by_state[vgpu["state"]] += vgpu["framebuffer_mib"] or 0
+        parts, at = [], 0
+        for state, size in by_state.items():
+            box = f'x="{percent(at / whole)}" width="{percent(size / whole)}" y="0" height="100%"'
+            if size:
+                parts.append(f'<g class="seg p11 {state}"><rect class="b" {box}/><rect class="o" {box}/></g>')
+            at += size
+        return (
+            f'<div class="memory"><b>{text(gib_of(used, whole))}</b><span>GPU memory in vGPUs</span>'
+            f'<svg class="meter" aria-hidden="true">{"".join(parts)}</svg></div>'
+        )
 
     def _filters(self) -> str:
         def options(values: Iterable[str]) -> str:
@@ -214,27 +232,29 @@ class _Page:
             f'<label>VM<input name="holder" list="holders" placeholder="all" autocomplete="off"/></label>'
             f'<datalist id="holders">{options(holders)}</datalist>'
             f"{changed}"
-            '<button type="reset">Clear</button><button type="button" id="unfold">Unfold all</button>'
-            '<button type="button" id="fold">Fold all</button></form>'
-            '<p class="shown" id="shown" role="status" aria-live="polite"></p></section>\n'
+            '<span class="buttons"><button type="reset">Clear</button>'
+            '<button type="button" id="unfold">Unfold all</button>'
+            '<button type="button" id="fold">Fold all</button></span>'
+            '<output class="shown" id="shown" role="status" aria-live="polite"></output></form></section>\n'
         )
 
     def _legend(self) -> str:
+        drawn = {vgpu["state"] for record in self.records for _node, gpu in gpus_of(record) for vgpu in gpu["vgpus"]}
         states = "".join(
-            f'<li><svg aria-hidden="true"><g class="seg p0 {state}"><rect class="b" x="1" y="1" width="28" height="16" '
-            f'rx="3"/><rect class="o" x="1" y="1" width="28" height="16" rx="3"/></g></svg>'
-            f"{text(STATE_WORDS[state])}: {text(STATE_MEANINGS[state])}</li>"
+            f"<li>{swatch(f'p11 {state}')}{text(STATE_MEANINGS[state])}</li>"
             for state in STATES
+            if state in STATES[:3] or state in drawn
         )
-        room = (
-            '<li><svg aria-hidden="true"><rect x="1" y="1" width="28" height="16" rx="3" fill="var(--well)" '
-            'stroke="var(--line)"/></svg>memory of no vGPU</li>'
-        )
-        drawn = "".join(
+        new = f"<li>{swatch('p11 in_use new')}new</li>" if self.plans else ""
+        room = f"<li>{swatch('room')}in no vGPU</li>"
+        drawn_profiles = "".join(
             f'<li><span class="swatch {self.colour(short)}"></span>{text(short)}</li>' for short in self.colours
         )
-        profiles = f'<ul class="legend" aria-label="Colours of profiles">{drawn}</ul>\n' if drawn else ""
-        return f'<ul class="legend" aria-label="Patterns of states">{states}{room}</ul>\n{profiles}'
+        profiles = f'<ul class="legend" aria-label="Colours of profiles">{drawn_profiles}</ul>\n'
+        return (
+            f'<div class="legends"><ul class="legend" aria-label="Patterns of states">{states}{new}{room}</ul>\n'
+            f"{profiles if drawn_profiles else ''}</div>\n"
+        )
 
     # Clusters and nodes
     def _clusters(self) -> Iterator[str]:
@@ -244,21 +264,21 @@ class _Page:
     def _cluster(self, record: Json, after: Mapping[str, Json] | None) -> str:
         version = f" {record['version']}" if record["version"] else ""
         read = f"as of {record['read_at'].replace('T', ' ').replace('Z', ' UTC')}" if record.get("read_at") else ""
-        memory = f"{_gib(record['framebuffer_used_mib'])} of {_gib(record['framebuffer_mib'])} in vGPUs"
+        memory = f"{gib_of(record['framebuffer_used_mib'], record['framebuffer_mib'])} in vGPUs"
         nodes = "".join(self._node(record, node, after) for node in record["nodes"])
-        parts = [nodes or _none("There are no GPU nodes.")]
+        parts = [nodes or none("This cluster has no nodes with GPUs.")]
         if after is None:
             # The GPUs are what people look for. Where they are folded, the sums tell more.
             tables = f"{self._totals(record)}{self._requests(record)}"
             parts.insert(1 if self.unfolded else 0, tables)
         platform = f"{PLATFORMS.get(record['platform'], record['platform'])}{version}"
-        numbers = [_counted(len(record["nodes"]), "node"), _counted(record["gpu_count"], "GPU"), memory, read]
+        numbers = [counted(len(record["nodes"]), "node"), counted(record["gpu_count"], "GPU"), memory, read]
         name = text(self.name(record))
         return (
             f'<section class="cluster" aria-label="Cluster {name}"><header><h2>{name}</h2>'
             f'<span class="badge platform">{text(platform)}</span>'
-            f'<span class="numbers">{text(", ".join(filter(None, numbers)))}</span></header>\n'
-            f"{_notes(record['findings'])}{''.join(parts)}</section>\n"
+            f'<span class="numbers">{text(" · ".join(filter(None, numbers)))}</span></header>\n'
+            f"{notes(record['findings'])}{''.join(parts)}</section>\n"
         )
 
     def _totals(self, record: Json) -> str:
@@ -266,31 +286,27 @@ class _Page:
         rest = [one for one in record["profiles"] if one["available"] and one not in there]
         if not there and not rest:
             return ""
-        more = "Fits, each alone" if record["shares_room"] else "Can be added"
+        # On vSphere free vGPUs are room, and what can be added is the same number once more.
+        names = ["Total", "In use", "Claimed", "Free", *(() if record["shares_room"] else ("Can be added",))]
+        keys = ["total", "in_use", "claimed", "free", "available"][: len(names)]
         rows = "".join(
             f'<tr data-profile="{text(one["short"])}"><th scope="row"><span class="swatch {self.colour(one["short"])}">'
             f"</span>{text(one['short'])}</th>"
-            + "".join(f'<td class="n">{number}</td>' for number in _row(record, one))
+            + "".join(f'<td class="n{"" if one[key] else " zero"}">{one[key]}</td>' for key in keys)
             + "</tr>"
             for one in there
         )
-        head = "".join(
-            f'<th scope="col"{extra}>{name}</th>'
-            for name, extra in (
-                ("Profile", ""),
-                *((name, ' class="n"') for name in ("Total", "In use", "Claimed", "Free", more)),
-            )
-        )
+        head = '<th scope="col">Profile</th>' + "".join(f'<th scope="col" class="n">{name}</th>' for name in names)
         table = (
             '<div class="scroll"><table class="totals"><caption>vGPUs by profile</caption>'
             f"<thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div>"
             if there
-            else _none("There are no vGPUs.")
+            else none("There are no vGPUs.")
         )
-        said = _fits_text(rest, "available")
+        fits = ", ".join(fitting(rest, "available"))
         others = (
-            f'<p class="fits">{"Also fits" if there else "Fits"}, each profile for itself: {text(said)}</p>'
-            if said
+            f'<p class="fits">{"Also fits" if there else "Fits"}, each profile on its own: {text(fits)}</p>'
+            if fits
             else ""
         )
         return f'<div class="panel">{table}{others}</div>\n'
@@ -299,14 +315,15 @@ class _Page:
         if not record["requests"]:
             return ""
         rows = "".join(
-            f'<tr><th scope="row">{text(one["holder"]["path"])}</th><td>'
+            f'<tr><th scope="row">{text(one["holder"]["path"])}</th><td class="k">'
             f'<span class="swatch {self.colour(one["short"])}"></span>'
-            f"{one['count']} x {text(one['short'])}</td><td>{text(one['node'] or 'any node')}</td>"
+            f"{one['count']} {TIMES} {text(one['short'])}</td><td>{text(one['node'] or 'any node')}</td>"
             f"<td>{text(_request_words(one))}</td></tr>"
             for one in record["requests"]
         )
         return (
-            '<div class="panel"><div class="scroll"><table class="requests"><caption>Requested, on no certain vGPU'
+            '<div class="panel"><div class="scroll"><table class="requests">'
+            "<caption>Requested, without a certain vGPU"
             '</caption><thead><tr><th scope="col">VM</th><th scope="col">vGPUs</th><th scope="col">Node</th>'
             f'<th scope="col">State</th></tr></thead><tbody>{rows}</tbody></table></div></div>\n'
         )
@@ -317,120 +334,72 @@ class _Page:
             f'<span class="badge warn">{text(words)}</span>'
             for words in (
                 node["unavailable_reason"],
-                _counted(len(restarts), "restart") + " pending" if restarts else "",
-                _counted(len(findings), "finding") if findings else "",
+                counted(len(restarts), "restart") + " pending" if restarts else "",
+                counted(len(findings), "finding") if findings else "",
             )
             if words
         )
         place = "/".join(filter(None, (node["datacenter"], node["cluster"])))
-        numbers = " · ".join(
-            [_counted(node["gpu_count"], "GPU")]
-            + [f"{node[state]} {STATE_WORDS[state]}" for state in STATES if node[state]]
-            + [f"{_gib(node['framebuffer_used_mib'])} of {_gib(node['framebuffer_mib'])}"]
-        )
+        memory = gib_of(node["framebuffer_used_mib"], node["framebuffer_mib"])
+        numbers = " · ".join([counted(node["gpu_count"], "GPU"), *state_counts(node), memory])
         changes = after is not None and any(_differs(gpu, after.get(gpu["name"])) for gpu in node["gpus"])
         opened = ' open="open"' if self.unfolded or changes else ""
         gpus = "".join(self._gpu(record, node, gpu, after) for gpu in node["gpus"])
         return (
             f'<details class="node" data-name="{text(node["name"])}"{opened}><summary><h3>{text(node["name"])}</h3>'
-            f"{_span('place', place)}{badges}"
+            f"{span('place', place)}{badges}"
+            f'<span class="strip">{miniatures(node["gpus"], self.colour)}</span>'
             f'<span class="numbers">{text(numbers)}</span></summary>\n'
-            f'<div class="inside">{_notes(node["findings"])}{gpus or _none("No GPUs.")}</div></details>\n'
+            f'<div class="inside">{notes(node["findings"])}{gpus or none("No GPUs.")}</div></details>\n'
         )
 
     # GPUs
     def _gpu(self, record: Json, node: Json, gpu: Json, after: Mapping[str, Json] | None) -> str:
         later = after.get(gpu["name"]) if after is not None else None
-        changed = after is not None and _differs(gpu, later)
+        changed = later is not None and _differs(gpu, later)
+        shown = later if later is not None and changed else gpu
         profiles = {one["short"] for one in (*gpu["vgpus"], *gpu["available_profiles"])}
         states = {one["state"] for one in gpu["vgpus"]}
-        badges = f'<span class="badge">{text(MODES.get(gpu["mode"], gpu["mode"]))}</span>'
+        badges = span("badge", MODES.get(gpu["mode"], str(gpu["mode"] or "")))
         if gpu["restart_pending"]:
             badges += '<span class="badge warn">restart pending</span>'
         if not gpu["exact"]:
             badges += '<span class="badge warn">estimated</span>'
-        if changed and later is not None:
-            now, then = self._bar(node, gpu), self._bar(node, later, before=gpu)
-            bars = f'<p class="stage">Now</p>{now}<p class="stage">After</p>{then}{_scale(gpu)}'
+        bars = bar(node, gpu, self.colour, self._id())
+        if shown is not gpu:
+            then = bar(node, shown, self.colour, self._id(), before=gpu)
+            bars = (
+                f'<div class="stages"><p class="stage">Now</p><div>{bars}</div>'
+                f'<p class="stage">After</p><div>{then}{scale(gpu)}</div></div>'
+            )
         else:
-            bars = self._bar(node, gpu) + _scale(gpu)
-        shown = later if changed and later is not None else gpu
-        size = f"{_gib(gpu['framebuffer_used_mib'])} of {_gib(gpu['framebuffer_mib'])}"
+            bars += scale(gpu)
+        fits = span("fits", unsaid_fits(node, shown))
+        table = self._table(shown)
         return (
             f'<article class="gpu" data-name="{text(gpu["name"])}" data-node="{text(node["name"])}" '
             f'data-cluster="{text(self.name(record))}" data-board="{text(gpu["board"])}" '
-            f'data-profiles="{_lines(sorted(profiles))}" data-states="{_lines(sorted(states))}" '
-            f'data-holders="{_lines(_holders(gpu))}" data-changed="{"yes" if changed else "no"}">'
+            f'data-profiles="{attribute_list(sorted(profiles))}" data-states="{attribute_list(sorted(states))}" '
+            f'data-holders="{attribute_list(_holders(gpu))}" data-changed="{"yes" if changed else "no"}">'
             f"<header><h4>{text(gpu['board'] or 'Unknown GPU')}</h4>"
             f'<span class="address">{text(gpu["address"])}</span>{badges}'
-            f'<span class="size">{text(size)}</span></header>{bars}{self._fits(node, shown)}{_gpu_notes(gpu)}'
-            f"{self._table(shown)}</article>\n"
+            f'<span class="size">{text(_sizes(gpu, shown))}</span></header>{bars}{_gpu_notes(gpu)}'
+            + (f'<div class="foot">{fits}{table}</div>' if fits or table else "")
+            + "</article>\n"
         )
-
-    def _bar(self, node: Json, gpu: Json, before: Json | None = None) -> str:
-        whole = max(gpu["framebuffer_mib"] or 0, _drawn_mib(gpu)) or 1
-        there = {(one["name"], one["profile"]) for one in before["vgpus"]} if before else None
-        segments, at = [], 0
-        for vgpu in gpu["vgpus"]:
-            if not vgpu["profile"] and not vgpu["framebuffer_mib"]:
-                continue
-            width = vgpu["framebuffer_mib"] or 0
-            new = there is not None and (vgpu["name"], vgpu["profile"]) not in there
-            segments.append(self._segment(vgpu, at / whole, width / whole, new=new))
-            at += width
-        for one in gpu["geometry"]:
-            for _number in range(one["empty"]):
-                label = f"Empty MIG instance {one['instance']}, which serves {one['short']}"
-                width = one["framebuffer_mib"] or 0
-                words = (one["instance"], f"for {one['short']}")
-                kind = f"empty {self.colour(one['short'])}"
-                segments.append(_drawn(kind, at / whole, width / whole, label, words, profile=one["short"]))
-                at += width
-        if at < whole and gpu["framebuffer_mib"]:
-            left = whole - at
-            fits = _fits_text(gpu["available_profiles"], "count", limit=2)
-            why = _why_nothing_fits(node, gpu)
-            label = f"{_gib(left)} in no vGPU. " + (f"Fits: {fits}" if fits else why)
-            words = (f"{_gib(left)} left", f"fits {fits}" if fits else "nothing fits")
-            segments.append(_drawn("room", at / whole, left / whole, label, words))
-        slices = gpu["slices"] or 1
-        at_slices = (_percent(number / slices) for number in range(1, slices))
-        lines = "".join(f'<line x1="{at}" x2="{at}" y1="0" y2="100%"/>' for at in at_slices)
-        cuts = f'<g class="cuts" aria-hidden="true">{lines}</g>' if lines else ""
-        reading = self._id()
-        return (
-            f'<svg class="bar" role="img" tabindex="0" aria-label="{text(_summary(gpu))}" aria-describedby="{reading}">'
-            f'{"".join(segments)}{cuts}</svg><p class="reading" id="{reading}" aria-live="polite"></p>'
-        )
-
-    def _segment(self, vgpu: Json, start: float, width: float, *, new: bool) -> str:
-        who = ", ".join(holder["path"] for holder in vgpu["holders"])
-        # A narrow one has room for the size alone, a very narrow one for nothing.
-        short = vgpu["short"] if width > NARROW else vgpu["short"].rpartition("-")[2]
-        words = (short, who or STATE_WORDS[vgpu["state"]]) if width > TINY else ("", "")
-        kind = f"{vgpu['state']} {self.colour(vgpu['short'])}{' new' if new else ''}"
-        more = {"profile": vgpu["short"], "state": vgpu["state"], "holder": who, "name": vgpu["name"] or ""}
-        marked = bool(vgpu["findings"] or vgpu["drifted"])
-        return _drawn(kind, start, width, _title(vgpu), words, marked=marked, **more)
-
-    def _fits(self, node: Json, gpu: Json) -> str:
-        fits = _fits_text(gpu["available_profiles"], "count")
-        if fits:
-            return f'<p class="fits"><b>Still fits</b>, any one of: {text(fits)}</p>'
-        return f'<p class="fits">{text(_why_nothing_fits(node, gpu))}</p>'
 
     def _table(self, gpu: Json) -> str:
-        """The same as the bar for whoever does not see it, or looks for a name."""
+        """Return the same as the bar for whoever does not see it, or looks for a name."""
         if not gpu["vgpus"]:
             return ""
         rows = "".join(
             f'<tr data-name="{text(one["name"] or "")}"><th scope="row">{text(one["short"])}</th>'
-            f"<td>{text(_state_words(one))}</td><td>{text(', '.join(map(_holder_words, one['holders'])) or '-')}</td>"
-            f"<td>{text(_gib(one['framebuffer_mib']))}</td><td>{text(one['name'] or 'not there yet')}</td></tr>"
+            f"<td>{text(_state_words(one))}</td><td>{text(', '.join(map(holder_words, one['holders'])) or '-')}</td>"
+            f"<td>{text(gib(one['framebuffer_mib']))}</td><td>{text(one['name'] or 'not created yet')}</td></tr>"
             for one in gpu["vgpus"]
         )
         return (
-            f'<details class="list"><summary>{_counted(len(gpu["vgpus"]), "vGPU")} as a table</summary>'
+            f'<details class="list"><summary>{counted(len(gpu["vgpus"]), "vGPU")} as a table</summary>'
             f'<div class="scroll"><table class="vgpus"><caption class="vh">vGPUs of {text(gpu["name"])}</caption>'
             '<thead><tr><th scope="col">Profile</th><th scope="col">State</th><th scope="col">VM</th>'
             '<th scope="col">Memory</th><th scope="col">Device</th></tr></thead>'
@@ -441,66 +410,30 @@ class _Page:
     def _plan(self, plan: Json) -> str:
         name = self.name(plan["before"])
         steps = "".join(f"<li>{text(step)}</li>" for step in plan["steps"])
-        listed = f"<ol>{steps}</ol>" if steps else _none("Nothing is left to change.")
+        listed = f"<ol>{steps}</ol>" if steps else none("Nothing is left to change.")
         parts = [f'<div class="steps"><h3>Steps, in order</h3>{listed}</div>']
-        for heading, key in (("VMs that are stopped", "stops"), ("What is waited for", "waits"), ("Notes", "notes")):
+        for heading, key in (
+            ("VMs that are stopped", "stops"),
+            ("What the run waits for", "waits"),
+            ("Notes", "notes"),
+        ):
             if plan.get(key):
                 items = "".join(f"<li>{text(one)}</li>" for one in plan[key])
                 parts.append(f'<div class="{key}"><h3>{heading}</h3><ul>{items}</ul></div>')
             elif key == "stops":
-                parts.append(f'<div class="stops"><h3>{heading}</h3>{_none("None.")}</div>')
+                parts.append(f'<div class="stops"><h3>{heading}</h3>{none("None.")}</div>')
         return (
             f'<section class="panel plan" aria-label="Plan"><h2>Plan for {text(name)}: {text(plan["summary"])}</h2>'
             f"{''.join(parts)}</section>\n"
         )
 
 
-_PATTERNS = (
-    '<svg width="0" height="0" aria-hidden="true" style="position:absolute"><defs>'
-    '<pattern id="claimed" width="9" height="9" patternUnits="userSpaceOnUse" patternTransform="rotate(45)">'
-    '<path d="M0 0V9"/></pattern>'
-    '<pattern id="drifted" width="9" height="9" patternUnits="userSpaceOnUse" patternTransform="rotate(45)">'
-    '<path d="M0 0V9M0 0H9"/></pattern>'
-    '<pattern id="unusable" width="7" height="7" patternUnits="userSpaceOnUse">'
-    '<circle cx="2" cy="2" r="1.1"/></pattern>'
-    "</defs></svg>\n"
-)
-
-
-def _drawn(
-    kind: str, start: float, width: float, label: str, words: tuple[str, str], *, marked: bool = False, **data: str
-) -> str:
-    """One part of a bar: its colour, its pattern, and as much of its words as there is room for."""
-    x, wide = _percent(start), _percent(width)
-    attributes = "".join(f' data-{name}="{text(value)}"' for name, value in data.items())
-    box = f'x="{x}" width="{wide}" y="0" height="100%" rx="5"'
-    mark = '<circle class="tag" cx="100%" cy="0" r="9" transform="translate(-13 13)"/>' if marked else ""
-    bang = '<text class="bang" x="100%" y="17" dx="-13">!</text>' if marked else ""
-    return (
-        f'<g class="seg {kind}"{attributes}><title>{text(label)}</title><rect class="b" {box}/><rect class="o" {box}/>'
-        f'<svg x="{x}" width="{wide}" height="100%"><text class="name" x="9" y="21">{text(words[0])}</text>'
-        f'<text class="who" x="9" y="38">{text(words[1])}</text>{mark}{bang}</svg></g>'
-    )
-
-
-def _scale(gpu: Json) -> str:
-    """Marks below a bar, in GiB."""
-    whole = max(gpu["framebuffer_mib"] or 0, _drawn_mib(gpu))
-    if not whole:
-        return ""
-    marks = "".join(
-        f'<line x1="{_percent(part / 4)}" x2="{_percent(part / 4)}" y1="1" y2="5"/>'
-        f'<text x="{_percent(part / 4)}" y="16" text-anchor="{("start", "middle", "middle", "middle", "end")[part]}">'
-        f"{_number(whole / 1024 * part / 4)}{' GiB' if part == 4 else ''}</text>"
-        for part in range(5)
-    )
-    return f'<svg class="scale" aria-hidden="true">{marks}</svg>'
-
-
-def _drawn_mib(gpu: Json) -> int:
-    vgpus: int = sum(one["framebuffer_mib"] or 0 for one in gpu["vgpus"])
-    empty: int = sum((one["framebuffer_mib"] or 0) * one["empty"] for one in gpu["geometry"])
-    return vgpus + empty
+def _sizes(gpu: Json, later: Json) -> str:
+    """Return how much of a GPU's memory is in vGPUs, also after a change of it."""
+    now = gib_of(gpu["framebuffer_used_mib"], gpu["framebuffer_mib"])
+    if gpu["framebuffer_used_mib"] == later["framebuffer_used_mib"]:
+        return now
+    return f"{now}, then {gib(later['framebuffer_used_mib'])}"
 
 
 def _differs(gpu: Json, later: Json | None) -> bool:
@@ -522,53 +455,14 @@ def _holders(gpu: Json) -> list[str]:
     return sorted({path for vgpu in gpu["vgpus"] for path in _paths(vgpu)})
 
 
-def _lines(values: Iterable[str]) -> str:
-    """Several values in one attribute. A name with a line break is as good without."""
-    return "&#10;".join(text(value.replace("\n", " ")) for value in values)
-
-
 def _is_there(record: Json, one: Json) -> bool:
     return bool(one["in_use"] or one["claimed"] or (one["total"] and not record["shares_room"]))
 
 
-def _row(record: Json, one: Json) -> tuple[Any, ...]:
-    return (one["total"], one["in_use"], one["claimed"], one["free"], one["available"])
-
-
 def _request_words(one: Json) -> str:
     if one["restart_pending"]:
-        return "gets them when it is restarted"
+        return "gets them at its next restart"
     return "has them" if one["state"] == "in_use" else "takes them when it starts"
-
-
-def _fits_text(available: Iterable[Json], key: str, limit: int | None = None) -> str:
-    """Profiles of one size and number are told together: they differ in what they are licensed for."""
-    together: dict[tuple[int, str], list[str]] = {}
-    for one in available:
-        found = _SERIES.fullmatch(one["short"])
-        size, series = (found["size"], found["series"]) if found else (one["short"], "")
-        if one[key]:
-            together.setdefault((one[key], size), []).append(series)
-    parts = [f"{count} x {size}{'/'.join(sorted(filter(None, series)))}" for (count, size), series in together.items()]
-    if limit and len(parts) > limit:
-        return ", ".join(parts[:limit]) + " …"
-    return ", ".join(parts)
-
-
-def _why_nothing_fits(node: Json, gpu: Json) -> str:
-    if node["unavailable_reason"]:
-        return f"The node cannot be used: {node['unavailable_reason']}."
-    if gpu["unavailable_reason"]:
-        return f"The GPU cannot be used: {gpu['unavailable_reason']}."
-    if not gpu["vgpu_enabled"]:
-        return GRAPHICS.get(gpu["graphics_type"] or "", "SR-IOV is off, so the GPU has no vGPUs.")
-    return "Nothing more fits."
-
-
-def _summary(gpu: Json) -> str:
-    """The bar in one sentence."""
-    counts = ", ".join(f"{gpu[state]} {STATE_WORDS[state]}" for state in STATES if gpu[state]) or "no vGPUs"
-    return f"{gpu['board'] or 'GPU'} {gpu['name']}: {counts}. Arrow keys go through the vGPUs."
 
 
 def _state_words(vgpu: Json) -> str:
@@ -576,68 +470,13 @@ def _state_words(vgpu: Json) -> str:
     return f"{words}, drifted" if vgpu["drifted"] and vgpu["state"] != "drifted" else words
 
 
-def _title(vgpu: Json) -> str:
-    state = STATE_WORDS[vgpu["state"]]
-    parts = [f"{vgpu['short']}, {_gib(vgpu['framebuffer_mib'])}, {state}"]
-    if vgpu["holders"]:
-        parts.append("VM " + ", ".join(map(_holder_words, vgpu["holders"])))
-    if vgpu["drifted"]:
-        parts.append(f"requested as {vgpu['requested']}")
-    if vgpu["name"]:
-        parts.append(vgpu["name"])
-    return " - ".join([*parts, *(one["text"] for one in vgpu["findings"])])
-
-
-def _holder_words(holder: Json) -> str:
-    return str(holder["path"]) + ("" if holder["running"] else " (stopped)")
-
-
 def _gpu_notes(gpu: Json) -> str:
     found = {
         one["text"]: one for one in (*gpu["findings"], *(one for vgpu in gpu["vgpus"] for one in vgpu["findings"]))
     }
-    notes = [{"text": one, "restart": ""} for one in gpu["notes"]]
-    return _notes([*found.values(), *notes])
-
-
-def _notes(findings: Sequence[Json]) -> str:
-    if not findings:
-        return ""
-    items = "".join(f"<li>{_restart(one['restart'])}{text(one['text'])}</li>" for one in findings)
-    return f'<ul class="notes" aria-label="Findings">{items}</ul>'
-
-
-def _restart(what: str) -> str:
-    return f"<b>{RESTARTS[what]}.</b> " if what in RESTARTS else ""
-
-
-def _none(words: str) -> str:
-    return f'<p class="none">{words}</p>'
-
-
-def _span(kind: str, words: str) -> str:
-    return f'<span class="{kind}">{text(words)}</span>' if words else ""
+    certainty = [{"text": one, "restart": ""} for one in gpu["notes"]]
+    return notes([*found.values(), *certainty])
 
 
 def _card(noun: str, number: int, *, alert: bool = False) -> tuple[str, int, bool]:
-    return _plural(noun, number), number, alert
-
-
-def _plural(noun: str, number: int) -> str:
-    return noun if number == 1 else f"{noun}s"
-
-
-def _counted(number: int, noun: str) -> str:
-    return f"{number} {_plural(noun, number)}"
-
-
-def _gib(mib: int | None) -> str:
-    return f"{_number(mib / 1024)} GiB" if mib is not None else "unknown size"
-
-
-def _number(value: float) -> str:
-    return f"{value:.1f}".rstrip("0").rstrip(".")
-
-
-def _percent(part: float) -> str:
-    return f"{part * 100:.4f}".rstrip("0").rstrip(".") + "%"
+    return plural(noun, number), number, alert

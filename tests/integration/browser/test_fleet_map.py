@@ -12,6 +12,7 @@ from ansible_collections.vgpu.fleet.plugins.plugin_utils.views.map import fleet_
 from ansible_collections.vgpu.fleet.plugins.plugin_utils.views.plan import fleet_plan
 from ansible_collections.vgpu.fleet.plugins.plugin_utils.views.record import fleet_record, gpus_of
 
+from tests.integration.browser import demo_fleet
 from tests.unit.plugins.module_utils.fleets import fleet, gpu
 from tests.unit.plugins.plugin_utils.views.fleet_samples import berlin, berlin_info, vcenter
 from tests.unit.plugins.plugin_utils.views.results import harvester_info
@@ -19,7 +20,6 @@ from tests.unit.plugins.plugin_utils.views.results import harvester_info
 Json = dict[str, Any]
 Show = Callable[..., Any]
 IMAGES = Path(__file__).parents[3] / "docs/images"
-WHEN = "2026-11-18 04:00 UTC"
 EVIL = "<script>alert(1)</script>"
 
 SHOWN_GPUS = "() => [...document.querySelectorAll('.gpu')].filter(e => e.checkVisibility()).map(e => e.dataset.name)"
@@ -167,16 +167,17 @@ def test_names_of_a_cluster_stay_text(show: Show) -> None:
     assert page.evaluate(SHOWN_GPUS) == ["n1:a"]
 
 
-def large(count: int = 1000) -> Json:
+@pytest.fixture(scope="module")
+def large() -> str:
+    """The page of a thousand GPUs."""
     gpus = (
-        gpu(f"node-{number // 8:03}:{number % 8}", f"4Q@vm-{number} 4Q 4Q@batch-{number}- 4Q")
-        for number in range(count)
+        gpu(f"node-{number // 8:03}:{number % 8}", f"4Q@vm-{number} 4Q 4Q@batch-{number}- 4Q") for number in range(1000)
     )
-    return fleet_record(harvester_info(fleet(*gpus)), cluster="large")
+    return fleet_map([fleet_record(harvester_info(fleet(*gpus)), cluster="large")])
 
 
-def test_a_thousand_gpus_are_folded_and_a_filter_finds_one_of_them(show: Show) -> None:
-    page = show(fleet_map([large()]))
+def test_a_thousand_gpus_are_folded_and_a_filter_finds_one_of_them(show: Show, large: str) -> None:
+    page = show(large)
     assert page.locator(".node[open]").count() == 0
     assert page.evaluate("() => document.querySelectorAll('.gpu').length") == 1000
     # What is folded is not laid out, which is what keeps the page quick.
@@ -187,20 +188,68 @@ def test_a_thousand_gpus_are_folded_and_a_filter_finds_one_of_them(show: Show) -
     assert page.locator(".node:not([hidden])").count() == 1
 
 
-def test_nothing_sticks_out_on_a_phone_or_on_a_desk(show: Show) -> None:
-    for width in (360, 768, 1440):
-        page = show(fleet_map([berlin(), vcenter()]), width=width)
-        assert page.evaluate("() => document.documentElement.scrollWidth") <= width
+def test_a_folded_node_shows_its_gpus_in_miniature_until_it_is_unfolded(show: Show, large: str) -> None:
+    page = show(large)
+    first = page.locator(".node").first
+    assert first.locator(".mini").count() == 8
+    assert first.locator(".strip").is_visible()
+    first.locator("summary").first.click()
+    assert not first.locator(".strip").is_visible()
+    assert first.locator(".bar").first.is_visible()
 
 
-def test_paper_has_everything_unfolded_and_no_filters(show: Show) -> None:
-    page = show(fleet_map([large(80)]))
+def test_a_thousand_gpus_can_be_unfolded_and_only_those_on_the_screen_are_laid_out(show: Show, large: str) -> None:
+    page = show(large)
+    page.get_by_role("button", name="Unfold all").click()
+    assert page.locator(".node[open]").count() == 125
+    drawn = page.evaluate(
+        "() => [...document.querySelectorAll('.gpu')]"
+        ".filter(e => e.checkVisibility({ contentVisibilityAuto: true })).length"
+    )
+    assert 0 < drawn < 100
+    page.locator("[name=node]").fill("node-124")
+    assert page.evaluate(SHOWN_GPUS) == [f"node-124:{number}" for number in range(8)]
+    page.get_by_role("button", name="Fold all", exact=True).click()
+    assert page.evaluate(SHOWN_GPUS) == []
+
+
+LONG = "a-name-without-end-" * 8
+
+
+@pytest.mark.parametrize("width", [360, 768, 1440])
+def test_nothing_sticks_out_on_a_phone_or_on_a_desk(show: Show, width: int) -> None:
+    record = berlin()
+    record["cluster"] = record["nodes"][0]["name"] = LONG
+    record["nodes"][0]["unavailable_reason"] = LONG
+    for vgpu in record["nodes"][0]["gpus"][0]["vgpus"]:
+        vgpu.update(short=LONG, findings=[{"kind": "x", "device": "d", "text": LONG, "restart": "vm"}])
+        for holder in vgpu["holders"]:
+            holder["path"] = f"{LONG}/{LONG}"
+    page = show(fleet_map([record, vcenter()], title=LONG), width=width)
+    # What is off the screen is laid out as well.
+    page.add_style_tag(content=".node, .gpu { content-visibility: visible !important }")
+    assert page.evaluate("() => document.documentElement.scrollWidth") <= width
+    # A text that does not fit into its segment ends with an ellipsis.
+    cut = page.locator(".bar .in_use .words span").first
+    assert cut.evaluate("e => e.scrollWidth > e.clientWidth && getComputedStyle(e).textOverflow") == "ellipsis"
+
+
+def test_a_thousand_gpus_on_paper_are_all_unfolded_without_filters(show: Show, large: str) -> None:
+    page = show(large)
     page.emulate_media(media="print")
     assert not page.locator("#filters").is_visible()
     page.evaluate("() => window.dispatchEvent(new Event('beforeprint'))")
     assert page.locator("details:not([open])").count() == 0
+    assert page.evaluate("() => [...document.querySelectorAll('.gpu .bar')].filter(e => e.clientHeight).length") == 1000
     page.evaluate("() => window.dispatchEvent(new Event('afterprint'))")
     assert page.locator(".node[open]").count() == 0
+
+
+def test_a_printed_fleet_is_a_document_of_pages(show: Show) -> None:
+    """Chromium prints with the page's own handlers, as a person's browser does."""
+    printed = show(fleet_map([berlin(), vcenter()])).pdf(format="A4")
+    assert printed.startswith(b"%PDF")
+    assert printed.count(b"/Type /Page\n") in range(2, 8)
 
 
 CONTRAST = """() => {
@@ -216,19 +265,17 @@ CONTRAST = """() => {
     const [less, more] = [light(one), light(other)].sort((a, b) => a - b);
     return (more + .05) / (less + .05);
   };
-  const fill = (seg, part) => getComputedStyle(seg.querySelector(part)).fill;
+  const fill = (seg) => getComputedStyle(seg.querySelector('.b')).fill;
   const segments = [...document.querySelectorAll('.bar .seg.in_use')];
   const body = getComputedStyle(document.body);
-  return [ratio(body.color, body.backgroundColor), ...segments.map(seg => ratio(fill(seg, 'text'), fill(seg, '.b')))];
+  const ink = (seg) => getComputedStyle(seg.querySelector('.words b')).color;
+  return [ratio(body.color, body.backgroundColor), ...segments.map(seg => ratio(ink(seg), fill(seg)))];
 }"""
 
 
 @pytest.mark.parametrize("dark", [False, True])
 def test_words_can_be_read_in_light_and_dark(show: Show, dark: bool) -> None:
-    contents = [
-        " ".join([f"{size}@vm"] * 1)
-        for size in ("1Q", "2Q", "4Q", "8Q", "16Q", "1A", "2A", "4A", "8A", "16A", "1B", "2B")
-    ]
+    contents = [f"{size}@vm" for size in ("1Q", "2Q", "4Q", "8Q", "16Q", "1A", "2A", "4A", "8A", "16A", "1B", "2B")]
     record = fleet_record(
         harvester_info(fleet(*(gpu(f"n{n}:a", words) for n, words in enumerate(contents)))), cluster="lab"
     )
@@ -280,23 +327,32 @@ def test_a_plan_shows_what_changes_twice_and_the_rest_when_asked(show: Show) -> 
     assert page.evaluate(SHOWN_GPUS) == names(berlin())
 
 
-@pytest.mark.parametrize(
-    ("name", "width", "height", "dark"),
-    [("fleet-map", 1440, 1000, False), ("fleet-map-dark", 1440, 1000, True)],
-)
-def test_the_pictures_of_the_docs_are_made_from_the_page(
-    show: Show, tmp_path: Path, name: str, width: int, height: int, dark: bool
-) -> None:
-    page = show(fleet_map([berlin(), vcenter()], generated=WHEN), width=width, height=height, dark=dark)
-    keep(page, name, tmp_path)
+@pytest.mark.parametrize("dark", [False, True])
+def test_the_pictures_of_the_docs_show_the_fleet_of_the_demo(show: Show, tmp_path: Path, dark: bool) -> None:
+    clusters = demo_fleet.clusters()
+    page = show(fleet_map(clusters, generated=demo_fleet.WHEN), width=1440, height=980, dark=dark)
+    assert page.evaluate(SHOWN_GPUS) == names(*clusters)
+    keep(page, "fleet-map-dark" if dark else "fleet-map", tmp_path)
 
 
-def test_the_picture_of_a_plan_is_made_from_the_page(show: Show, tmp_path: Path) -> None:
-    keep(show(plan_map([planned()], generated=WHEN), width=1280, height=1040), "fleet-plan", tmp_path)
+def test_the_picture_of_a_plan_shows_the_dry_run_of_the_demo(show: Show, tmp_path: Path) -> None:
+    plans = demo_fleet.plans() or [planned()]
+    page = show(plan_map(plans, generated=demo_fleet.WHEN), width=1280, height=860)
+    assert page.locator(".plan .steps li").all_inner_texts() == plans[0]["steps"]
+    keep(page, "fleet-plan", tmp_path)
+
+
+def test_a_picture_of_every_state_is_made_for_the_docs(show: Show, tmp_path: Path) -> None:
+    """The demo has no drift, no MIG and no findings, so this one is of clusters that have."""
+    page = show(fleet_map([berlin()], generated=demo_fleet.WHEN), width=1280, height=980)
+    keep(page, "fleet-states", tmp_path)
 
 
 def keep(page: Any, name: str, folder: Path) -> None:
-    """Put a picture where the docs have it, unless there is one: fonts differ from machine to machine."""
+    """Save a picture where the docs have it, unless there is one: fonts differ between machines.
+
+    To renew the pictures, remove those in docs/images and run the test.
+    """
     made = folder / f"{name}.png"
     page.screenshot(path=str(made))
     assert made.stat().st_size < 400_000

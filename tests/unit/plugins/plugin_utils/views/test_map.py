@@ -11,6 +11,7 @@ from ansible.errors import AnsibleFilterError
 from ansible_collections.vgpu.fleet.plugins.filter.fleet_map import fleet_map as map_filter
 from ansible_collections.vgpu.fleet.plugins.filter.fleet_record import fleet_record as record_filter
 from ansible_collections.vgpu.fleet.plugins.plugin_utils.views.map import fleet_map
+from ansible_collections.vgpu.fleet.plugins.plugin_utils.views.markup import TIMES
 from ansible_collections.vgpu.fleet.plugins.plugin_utils.views.page import NotOurPage, map_page
 from ansible_collections.vgpu.fleet.plugins.plugin_utils.views.record import fleet_record, gpus_of
 from hypothesis import given, strategies as st
@@ -51,7 +52,7 @@ def test_a_bar_is_cut_to_scale_and_the_rest_is_what_is_left() -> None:
     (bar,) = by_class(page, "bar")
     assert widths(bar) == [25, 25, 50]
     assert [seg.get("class") for seg in by_class(bar, "seg")] == ["seg in_use p0", "seg free p0", "seg room"]
-    assert "8 GiB in no vGPU. Fits: 2 x A2-4A/C/Q" in text_of(by_class(bar, "room")[0])
+    assert f"8 GiB in no vGPU. Fits: 2 {TIMES} A2-4A/C/Q" in text_of(by_class(bar, "room")[0])
 
 
 def test_a_segment_names_the_profile_the_state_and_the_vm() -> None:
@@ -131,13 +132,28 @@ def test_two_clusters_of_one_name_are_told_apart() -> None:
 
 def test_a_gpu_without_vgpus_says_why() -> None:
     page = parsed(fleet_map([record(off("n1:a"), gpu("n2:a", "", blocked="claimed for passthrough"))]))
-    said = [text_of(one) for one in by_class(page, "fits") if one.tag == "p"]
-    assert "SR-IOV is off, so the GPU has no vGPUs." in said
-    assert "The GPU cannot be used: claimed for passthrough." in said
+    said = [text_of(one) for one in by_class(page, "fits")]
+    assert "SR-IOV is disabled, so the GPU has no vGPUs." in said
+    assert "The GPU is unavailable: claimed for passthrough." in said
+
+
+def test_what_fits_is_below_the_bar_where_the_bar_does_not_say_all_of_it() -> None:
+    page = parsed(fleet_map([record(gpu("n1:a", "4Q@web"), gpu("n2:a", ""), gpu("n3:a", "4Q 4Q 4Q 2Q"))]))
+    said = {card.get("data-name"): [text_of(one) for one in by_class(card, "fits")] for card in by_class(page, "gpu")}
+    assert said["n1:a"] == []
+    assert said["n2:a"][0].startswith(f"Fits, one of: 1 {TIMES} A2-16A/C/Q, 2 {TIMES} A2-8A/C/Q, 4 {TIMES}")
+    assert said["n3:a"] == []
+
+
+def test_a_folded_node_shows_its_gpus_in_miniature() -> None:
+    page = parsed(fleet_map([record(gpu("n1:a", "4Q@web 4Q"), gpu("n1:b", "8Q@batch-"), off("n1:c"))]))
+    drawn = [[(part.get("class"), part.get("width")) for part in one] for one in by_class(page, "mini")]
+    assert drawn == [[("in_use p0", "25%"), ("free p0", "25%")], [("claimed p1", "50%")], []]
+    assert [one.get("class") for one in by_class(page, "mini")] == ["mini", "mini", "mini off"]
 
 
 def test_an_empty_fleet_is_a_page_too() -> None:
-    assert "There are no GPU nodes." in text_of(parsed(fleet_map([record()])))
+    assert "This cluster has no nodes with GPUs." in text_of(parsed(fleet_map([record()])))
 
 
 NASTY = st.one_of(
@@ -183,6 +199,7 @@ def test_names_of_a_cluster_stay_text_whatever_they_are(vm: str, node: str, said
     allowed |= {
         (tag, name) for tag in ("ul", "li", "p", "circle", "text") for name in ("class", "aria-label", "cx", "cy")
     }
+    allowed |= {("svg", "x"), ("svg", "height")}
     allowed |= {("circle", name) for name in ("r", "transform")} | {("text", name) for name in ("x", "y", "dx")}
     # Whatever a name is, it makes no element and no attribute.
     assert {(tag.tag, name) for tag in root.iter() for name in tag.attrib} <= allowed | {("table", "class")} | {
