@@ -54,31 +54,17 @@ options:
       The file for a page that draws the GPUs of O(info) with their vGPUs and VMs, likewise. It loads nothing.
     type: path
 extends_documentation_fragment:
+  - vgpu.fleet.controller
   - ansible.builtin.action_common_attributes
   - ansible.builtin.action_common_attributes.conn
   - ansible.builtin.action_common_attributes.flow
 attributes:
-  action:
-    support: full
-  async:
-    support: none
-  become:
-    support: none
-  bypass_host_loop:
-    support: none
   check_mode:
-    support: full
     details: The files are read and not written.
-  connection:
-    support: none
   delegation:
-    support: none
     details: The files are always written on the controller.
   diff_mode:
-    support: none
     details: The files are output.
-  platform:
-    platforms: posix
 seealso:
   - module: vgpu.fleet.vgpu_availability
   - name: Monitoring

@@ -46,31 +46,17 @@ options:
       - A relative path is relative to the folder in which C(ansible-playbook) was started.
     type: path
 extends_documentation_fragment:
+  - vgpu.fleet.controller
   - ansible.builtin.action_common_attributes
   - ansible.builtin.action_common_attributes.conn
   - ansible.builtin.action_common_attributes.flow
 attributes:
-  action:
-    support: full
-  async:
-    support: none
-  become:
-    support: none
-  bypass_host_loop:
-    support: none
   check_mode:
-    support: full
     details: The page is written in check mode too.
-  connection:
-    support: none
   delegation:
-    support: none
     details: The file is always written on the controller.
   diff_mode:
-    support: none
     details: The file is output.
-  platform:
-    platforms: posix
 seealso:
   - module: vgpu.fleet.fleet_export
   - plugin: vgpu.fleet.fleet_plan

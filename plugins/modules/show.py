@@ -34,31 +34,17 @@ options:
     type: str
     default: ""
 extends_documentation_fragment:
+  - vgpu.fleet.controller
   - ansible.builtin.action_common_attributes
   - ansible.builtin.action_common_attributes.conn
   - ansible.builtin.action_common_attributes.flow
 attributes:
-  action:
-    support: full
-  async:
-    support: none
-  become:
-    support: none
-  bypass_host_loop:
-    support: none
   check_mode:
-    support: full
     details: The lines are printed.
-  connection:
-    support: none
   delegation:
-    support: none
     details: The lines are always printed by the controller.
   diff_mode:
-    support: none
     details: Nothing is changed.
-  platform:
-    platforms: posix
 seealso:
   - plugin: vgpu.fleet.capacity_report
     plugin_type: filter
