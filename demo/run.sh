@@ -5,6 +5,8 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 run_dir=${DEMO_RUN_DIR:-build/demo-lab}
 cluster_file=${DEMO_CLUSTER:-demo/cluster.yml}
+map=${DEMO_MAP:-build/fleet.html}
+plan=${DEMO_PLAN:-build/plan.html}
 
 stop_labs() {
     for platform in vsphere harvester; do
@@ -41,8 +43,9 @@ play_again() {
 }
 
 show_capacity() {
-    # The table stands between the heading of the play and the recap.
-    play capacity -e vgpu_capacity_platform="$1" -e vgpu_capacity_name="$1" -e vgpu_capacity_html=build/fleet.html |
+    # Print the table only, without the headings of the play and the recap.
+    play capacity -e vgpu_capacity_platform="$1" -e vgpu_capacity_name="$1" \
+        -e vgpu_capacity_html="$map" |
         sed '1,/^PLAY \[/d; /^PLAY RECAP/,$d'
 }
 
@@ -50,7 +53,7 @@ export ANSIBLE_COLLECTIONS_PATH=$PWD/build/installed ANSIBLE_CALLBACK_RESULT_FOR
     ANSIBLE_INVENTORY_UNPARSED_WARNING=false ANSIBLE_DISPLAY_SKIPPED_HOSTS=false ANSIBLE_DISPLAY_OK_HOSTS=false \
     ANSIBLE_SHOW_CUSTOM_STATS=false
 
-stop_labs # those that an earlier, killed demo may have left
+stop_labs # an earlier demo that was killed may have left them running
 
 say "vSphere: a lab with two ESXi hosts with two A40 each, as they come"
 start_lab vsphere
@@ -70,10 +73,16 @@ play_again harvester_gpu_cluster
 say "Harvester: what there is now"
 show_capacity harvester
 
+say "Harvester: what one more vGPU on each node would change (a dry run)"
+play harvester_gpu_cluster --check --tags node -e vgpu_plan_html="$plan" \
+    -e '{"harvester_gpu_node_layout": [{"profile": "A2-4Q", "count": 3, "per": "node"}, {"profile": "A2-4C", "count": 1, "nodes": ["gpu-b"]}]}'
+
 say "Where to look next"
-cat <<'END'
-build/fleet.html          a map of all GPUs of both, for your browser
-demo/cluster.yml          all that was said about both clusters
-docs/getting-started.md   the same on your own clusters
-make lab-up               a lab to try your own playbooks on
+cat <<END
+The map of both clusters:  file://$(realpath "$map")
+The plan of the dry run:   file://$(realpath "$plan")
+
+demo/cluster.yml          the variables that describe both clusters
+docs/getting-started.md   the same steps on your own clusters
+make lab-up               start a lab for your own playbooks
 END

@@ -336,7 +336,7 @@ def test_the_pictures_of_the_docs_show_the_fleet_of_the_demo(show: Show, tmp_pat
 
 
 def test_the_picture_of_a_plan_shows_the_dry_run_of_the_demo(show: Show, tmp_path: Path) -> None:
-    plans = demo_fleet.plans() or [planned()]
+    plans = demo_fleet.plans()
     page = show(plan_map(plans, generated=demo_fleet.WHEN), width=1280, height=860)
     assert page.locator(".plan .steps li").all_inner_texts() == plans[0]["steps"]
     keep(page, "fleet-plan", tmp_path)

@@ -16,6 +16,7 @@ import yaml
 from lab.lifecycle import running, up
 from lab.programs import binaries
 from lab.rundir import RunDir
+from tests.integration.browser import demo_fleet
 from tests.integration.playbooks.runs import CHECKOUT
 
 # What it says when it has got so far; each has its lab.
@@ -86,6 +87,23 @@ def test_a_playbook_that_fails_ends_it_and_leaves_nothing_running(demo: Demo, tm
     assert "Harvester once more" not in shown
     assert not demo.running()
     assert not members(process.pid)
+
+
+def test_it_ends_with_the_map_of_both_clusters_and_with_the_plan_of_a_dry_run(demo: Demo, tmp_path: Path) -> None:
+    """What the docs show in pictures is what the demo ends with."""
+    fleet, plan = tmp_path / "fleet.html", tmp_path / "plan.html"
+    process = demo.start(DEMO_MAP=str(fleet), DEMO_PLAN=str(plan))
+    assert process.stdout
+    shown = process.stdout.read()
+    assert process.wait(PATIENCE_SECONDS) == 0, shown
+    assert f"The map of both clusters:  file://{fleet}\n" in shown
+    assert f"The plan of the dry run:   file://{plan}\n" in shown
+    drawn, stored = demo_fleet.data_of(fleet)["clusters"], demo_fleet.clusters()
+    assert demo_fleet.in_numbers(drawn) == demo_fleet.in_numbers(stored)
+    (planned,) = demo_fleet.data_of(plan)["plans"]
+    assert planned["summary"] == demo_fleet.plans()[0]["summary"]
+    assert planned["steps"] == demo_fleet.plans()[0]["steps"]
+    assert not demo.running()
 
 
 def test_vsphere_is_shown_before_anything_of_kubernetes_is_needed(demo: Demo, tmp_path: Path) -> None:
