@@ -1,19 +1,28 @@
-"""ansible-inventory and ansible-playbook as real processes, with inventory files of a test's own."""
+"""ansible-inventory and ansible-playbook, forked from a process that has imported them, with a test's own files."""
 
 from __future__ import annotations
 
 import json
 import os
-import subprocess
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from tests.integration.modules.forked_ansible import INVENTORY, PLAYBOOK
+from tests.integration.modules.playbooks import forks
 from tests.integration.warm_interpreter import INSTALLED
 
 Json = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Run:
+    returncode: int
+    stdout: str
+    stderr: str
 
 
 class Inventories:
@@ -33,32 +42,34 @@ class Inventories:
         path.write_text(content)
         return path
 
-    def run(self, program: str, *arguments: Any, **environment: str) -> subprocess.CompletedProcess[str]:
+    def run(self, program: str, *arguments: Any, **environment: str) -> Run:
         installed = os.environ.get("ANSIBLE_COLLECTIONS_PATH") or str(INSTALLED)
         settings = {
             "ANSIBLE_COLLECTIONS_PATH": installed,
             "ANSIBLE_INVENTORY_ANY_UNPARSED_IS_FAILED": "true",
             "ANSIBLE_NOCOLOR": "1",
         }
-        return subprocess.run(
-            [program, *map(str, arguments)],
-            cwd=self.folder,
-            env={**os.environ, **self._environment, **settings, **environment},
-            capture_output=True,
-            text=True,
-            check=False,
+        output, errors = self.folder / "stdout.txt", self.folder / "stderr.txt"
+        code = forks({**os.environ, **settings}).run(
+            list(map(str, arguments)),
+            {**os.environ, **self._environment, **settings, **environment},
+            output,
+            program=program,
+            errors=errors,
+            folder=self.folder,
         )
+        return Run(code, output.read_text(), errors.read_text())
 
     def graph(self, *files: Path, **environment: str) -> str:
         sources = [argument for file in files for argument in ("-i", file)]
-        done = self.run("ansible-inventory", "--graph", *sources, **environment)
+        done = self.run(INVENTORY, "--graph", *sources, **environment)
         assert done.returncode == 0, done.stderr
         return done.stdout
 
     def hosts(self, *files: Path, **environment: str) -> dict[str, Json]:
         """The variables of all hosts, as they are written: templates are not rendered."""
         sources = [argument for file in files for argument in ("-i", file)]
-        done = self.run("ansible-inventory", "--list", *sources, **environment)
+        done = self.run(INVENTORY, "--list", *sources, **environment)
         assert done.returncode == 0, done.stderr
         found: dict[str, Json] = _decoded(json.loads(done.stdout)["_meta"]["hostvars"])
         return found
@@ -66,7 +77,7 @@ class Inventories:
     def refusal(self, *files: Path, **environment: str) -> str:
         """What is said of inventories that cannot be read."""
         sources = [argument for file in files for argument in ("-i", file)]
-        done = self.run("ansible-inventory", "--list", *sources, **environment)
+        done = self.run(INVENTORY, "--list", *sources, **environment)
         assert done.returncode != 0, done.stdout
         assert "Traceback" not in done.stderr
         return " ".join(done.stderr.split())
@@ -77,7 +88,7 @@ class Inventories:
         play = {"hosts": "all", "gather_facts": False, "order": "sorted", "tasks": [task]}
         playbook = self.folder / "show.yml"
         playbook.write_text(yaml.safe_dump([play]))
-        done = self.run("ansible-playbook", "-i", file, playbook, "--forks", 1, **environment)
+        done = self.run(PLAYBOOK, "-i", file, playbook, "--forks", 1, **environment)
         assert done.returncode == 0, done.stdout + done.stderr
         return [one.split(" END")[0] for one in done.stdout.split("SHOWN ")[1:]]
 

@@ -4,43 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from tests.integration import api as paths
+from tests.integration.inventory.conftest import gpu_machine
 from tests.integration.inventory.inventories import Inventories
-from tests.integration.lab_harvester.machines import ALLOCATION, device, machine
+from tests.integration.lab_harvester.machines import device, machine
 from tests.integration.labs import Lab
 from tests.integration.ranchers import FOUR_Q, Rancher
 
 KEYED = {"keyed_groups": [{"key": "gpu_vm_profiles", "prefix": "profile"}, {"key": "gpu_vm_node", "prefix": "node"}]}
 MANY = 1000
 ALL_STATES = ["running", "starting", "stopping", "paused", "stopped"]
-
-
-def body(lab: Lab, name: str, *, run: bool = False, labels: dict[str, str] | None = None) -> dict[str, Any]:
-    field: Any = {"host_devices" if lab.vfio else "gpus": [device("vgpu-0")]}
-    vm = machine(name, run=run, **field)
-    vm["metadata"]["labels"] = labels or {}
-    return vm
-
-
-@pytest.fixture
-def trainer(harvester: Lab) -> Lab:
-    """A VM that runs with an A2-4Q, one that does not run, and one without vGPUs."""
-    for vm in (
-        body(harvester, "trainer", run=True, labels={"team": "ml"}),
-        body(harvester, "later"),
-        machine("plain", run=True),
-    ):
-        harvester.make(paths.VMS, vm)
-    harvester.until(lambda: ALLOCATION in (harvester.read(f"{paths.VMS}/trainer")["metadata"].get("annotations") or {}))
-    harvester.until(lambda: running(harvester, "plain"))
-    return harvester
-
-
-def running(lab: Lab, name: str) -> bool:
-    found = lab.find(f"{paths.VMIS}/{name}") or {}
-    return (found.get("status") or {}).get("phase") == "Running"
 
 
 def test_a_running_machine_is_a_host_with_address_profile_node_and_gpu(trainer: Lab, inventories: Inventories) -> None:
@@ -98,7 +71,7 @@ def test_a_thousand_machines_take_as_many_requests_as_one(lab: Lab, inventories:
     counts = []
     for names in (["one"], [f"vm-{number:04}" for number in range(MANY)]):
         for name in names:
-            lab.make(paths.VMS, body(lab, name))
+            lab.make(paths.VMS, gpu_machine(lab, name))
         lab.mark()
         found = inventories.hosts(file)
         asked = lab.audit(writes_only=False)

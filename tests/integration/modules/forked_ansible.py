@@ -1,7 +1,7 @@
-"""ansible-playbook without its start-up: a process that has imported it already and forks itself for each run.
+"""Programs of Ansible without their start-up: a process that has imported them already forks itself for each run.
 
-It is the same program with the same arguments and environment, and a module is packed once, not in each run. Started by
-`Forks`; reads one run a line from its input and answers each with the exit code.
+They are the same programs with the same arguments and environment, and a module is packed once, not in each run.
+Started by `Forks`; reads one run a line from its input and answers each with the exit code.
 """
 
 from __future__ import annotations
@@ -15,24 +15,44 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+PLAYBOOK = "ansible-playbook"
+INVENTORY = "ansible-inventory"
+
 
 class Forks:
-    """Runs of ansible-playbook from one process, whose own environment is that of the first."""
+    """Runs of ansible-playbook and ansible-inventory from one process, whose own environment is that of the first."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         self._process = subprocess.Popen(
             [sys.executable, __file__], env=dict(environment), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
 
-    def run(self, arguments: Sequence[str], environment: Mapping[str, str], output: Path) -> int:
-        """The exit code; standard output and error are in `output`."""
+    def run(
+        self,
+        arguments: Sequence[str],
+        environment: Mapping[str, str],
+        output: Path,
+        *,
+        program: str = PLAYBOOK,
+        errors: Path | None = None,
+        folder: Path | None = None,
+    ) -> int:
+        """Return the exit code. Standard output is in `output`, and so is standard error unless it goes to `errors`."""
+        run = {
+            "program": program,
+            "arguments": arguments,
+            "environment": environment,
+            "output": str(output),
+            "errors": str(errors or output),
+            "folder": str(folder or Path.cwd()),
+        }
         stdin, stdout = self._process.stdin, self._process.stdout
         assert stdin is not None
         assert stdout is not None
-        stdin.write(json.dumps({"arguments": arguments, "environment": environment, "output": str(output)}) + "\n")
+        stdin.write(json.dumps(run) + "\n")
         stdin.flush()
         answer = stdout.readline()
-        assert answer, "the process that runs playbooks has ended"
+        assert answer, "the process that runs Ansible has ended"
         return int(answer)
 
     def stop(self) -> None:
@@ -46,13 +66,15 @@ def _serve() -> None:
     import pyVim.connect  # noqa: F401
     import urllib3  # noqa: F401
     import yaml  # noqa: F401
-    from ansible.cli.playbook import main
+    from ansible.cli.inventory import main as inventory
+    from ansible.cli.playbook import main as playbook
 
+    programs = {PLAYBOOK: playbook, INVENTORY: inventory}
     for line in sys.stdin:
         run = json.loads(line)
         child = os.fork()
         if not child:
-            _become(main, run)
+            _become(programs[run["program"]], run)
         _pid, status = os.waitpid(child, 0)
         print(os.waitstatus_to_exitcode(status), flush=True)
 
@@ -63,10 +85,13 @@ def _become(main: Any, run: dict[str, Any]) -> None:
         os.environ.clear()
         os.environ.update(run["environment"])
         nothing = os.open(os.devnull, os.O_RDONLY)
+        os.chdir(run["folder"])
         written = os.open(run["output"], os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-        for target, source in ((0, nothing), (1, written), (2, written)):
+        together = run["errors"] == run["output"]
+        errors = written if together else os.open(run["errors"], os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        for target, source in ((0, nothing), (1, written), (2, errors)):
             os.dup2(source, target)
-        main(["ansible-playbook", *run["arguments"]])
+        main([run["program"], *run["arguments"]])
     except SystemExit as end:
         code = int(end.code or 0)
     except BaseException:  # noqa: BLE001

@@ -115,7 +115,7 @@ class Playbooks:
             environment["K8S_AUTH_KUBECONFIG"] = str(kubeconfig)
         output = self._folder / f"output-{self._number}.txt"
         arguments = [str(playbook), "--diff", *(["--check"] if check else [])]
-        _forks(self._settings()).run(arguments, environment, output)
+        forks(self._settings()).run(arguments, environment, output)
         found = [Result(json.loads(line)) for line in results.read_text().splitlines()]
         for result in found:
             # What differs each time is not a part of what a task says.
@@ -143,7 +143,7 @@ class Playbooks:
 _running: dict[str, Forks] = {}
 
 
-def _forks(settings: Mapping[str, str]) -> Forks:
+def forks(settings: Mapping[str, str]) -> Forks:
     """Ansible reads its own settings when it is imported, so each set of them has a process of its own."""
     own = json.dumps({name: value for name, value in settings.items() if name.startswith("ANSIBLE_")}, sort_keys=True)
     if own not in _running:
