@@ -391,8 +391,8 @@ fits:
   returned: success
   type: bool
   sample: true
-proven:
-  description: Whether that is certain, which it is unless too many ways to place the machines had to be tried.
+exhaustive:
+  description: Whether all placements were considered. V(false) if the search reached its limit and found none.
   returned: success
   type: bool
   sample: true
@@ -446,32 +446,31 @@ demand:
       type: list
       elements: str
       sample: []
-helps:
-  description: What would make all of it fit, each for itself.
+suggestions:
+  description: Changes that would help. Each of them alone makes all demands fit.
   returned: success
   type: list
   elements: str
   sample: []
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.vgpu.fleet.plugins.module_utils.availability.counts import Availability, select_nodes
-from ansible_collections.vgpu.fleet.plugins.module_utils.availability.fit import FitCheck, read_demand
+from ansible_collections.vgpu.fleet.plugins.module_utils.availability.fit import FitCheck
+from ansible_collections.vgpu.fleet.plugins.module_utils.availability.request import read_demand
+from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.availability import NodeCapacity
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.cluster import Cluster
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.result.records import spellings
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.settled_plan import plan_when_settled
-from ansible_collections.vgpu.fleet.plugins.module_utils.module import reporting_errors
+from ansible_collections.vgpu.fleet.plugins.module_utils.module import ReadResult, finish, reporting_errors
 from ansible_collections.vgpu.fleet.plugins.module_utils.platform_options import (
     PLATFORMS,
     connection_options,
     connection_spec,
 )
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.options import hosts_of, hosts_spec
-
-if TYPE_CHECKING:
-    from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere import availability as vsphere
 
 
 def argument_spec() -> dict[str, dict[str, object]]:
@@ -495,75 +494,71 @@ def argument_spec() -> dict[str, dict[str, object]]:
     }
 
 
-def ask_harvester(module: AnsibleModule, params: dict[str, Any]) -> tuple[FitCheck, dict[str, Any]]:
+def check_harvester(params: dict[str, Any], *, check_mode: bool) -> ReadResult:
     def gpus(cluster: Cluster) -> list[str]:
         nodes = select_nodes(cluster.snapshot.fleet, params["nodes"])
         return [gpu.name for gpu in cluster.snapshot.fleet.gpus if gpu.node in nodes]
 
-    def answer(cluster: Cluster) -> tuple[Availability, FitCheck]:
+    def check(cluster: Cluster) -> tuple[Availability, FitCheck]:
         fleet = cluster.snapshot.fleet
-        available = Availability(fleet, select_nodes(fleet, params["nodes"]))
-        question = FitCheck(available, read_demand(params["demand"], cluster.snapshot.known))
+        counts = Availability(fleet, select_nodes(fleet, params["nodes"]))
+        fit = FitCheck(NodeCapacity(counts), read_demand(params["demand"], cluster.snapshot.known))
         if params["require"]:
-            question.require()
-        return available, question
+            fit.require()
+        return counts, fit
 
     planned = plan_when_settled(
         Cluster.connect(params),
-        answer,
+        check,
         concerned=gpus,
-        check_mode=module.check_mode,
+        check_mode=check_mode,
         seconds=params["wait_timeout"],
-        # By reading again: who only reads need not be allowed to watch.
+        # Read again rather than watch: a user who only reads may not be allowed to watch.
         watch=False,
         until_counted=True,
     )
-    cluster, (available, question) = planned.cluster, planned.plan
-    for drift in available.drifts():
-        module.warn(drift)
-    return question, {
-        "profiles": available.profile_records(lambda profile: spellings(profile, cluster.version)),
-        "devices": available.device_records(lambda profile: spellings(profile, cluster.version)),
-        "nodes": available.node_records(),
+    cluster, (counts, fit) = planned.cluster, planned.plan
+    records = {
+        "profiles": counts.profile_records(lambda profile: spellings(profile, cluster.version)),
+        "devices": counts.device_records(lambda profile: spellings(profile, cluster.version)),
+        "nodes": counts.node_records(),
+        **fit.as_result(),
     }
+    return ReadResult(records, tuple(counts.drifts()))
 
 
-def ask_vsphere(_module: AnsibleModule, params: dict[str, Any]) -> tuple[vsphere.VsphereFitCheck, dict[str, Any]]:
-    # Only here: whoever asks Harvester need not wait for it.
-    from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere import availability as vsphere
-    from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.read import fleet as snapshot
+def check_vsphere(params: dict[str, Any], *, check_mode: bool) -> ReadResult:
+    # Imported here, so that a task for Harvester does not wait for these imports.
+    from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.availability import HostsCapacity
+    from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.counts import VsphereAvailability
+    from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.read.fleet import read
     from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.session import Session
 
     # Both options name hosts.
     named = [hosts for hosts in (params["esxi_hosts"], params["nodes"]) if hosts is not None]
     chosen = {**hosts_of(params), "esxi_hosts": [host for hosts in named for host in hosts] if named else None}
     with Session.open(params) as session:
-        found = snapshot.read(session, **chosen)
-    available = vsphere.VsphereAvailability(found)
-    question = vsphere.VsphereFitCheck(available, read_demand(params["demand"], found.known))
-    return question, {
-        "profiles": available.profile_records(),
-        "devices": available.device_records(),
-        "nodes": available.node_records(),
-    }
+        snapshot = read(session, **chosen)
+    counts = VsphereAvailability(snapshot)
+    fit = FitCheck(HostsCapacity(counts), read_demand(params["demand"], snapshot.known))
+    if params["require"]:
+        fit.require()
+    return ReadResult(
+        {
+            "profiles": counts.profile_records(),
+            "devices": counts.device_records(),
+            "nodes": counts.node_records(),
+            **fit.as_result(),
+        }
+    )
 
 
 def main() -> None:
     module = AnsibleModule(argument_spec=argument_spec(), supports_check_mode=True)
     with reporting_errors(module):
         params = dict(connection_options(module, module.params["platform"]))
-        ask = ask_vsphere if params["platform"] == "vsphere" else ask_harvester
-        question, counts = ask(module, params)
-        if params["require"]:
-            question.require()
-        module.exit_json(
-            changed=False,
-            **counts,
-            fits=question.fits,
-            proven=question.proven,
-            demand=[answer.as_dict() for answer in question.answers],
-            helps=question.helps,
-        )
+        check = check_vsphere if params["platform"] == "vsphere" else check_harvester
+        finish(module, check(params, check_mode=module.check_mode))
 
 
 if __name__ == "__main__":

@@ -28,11 +28,11 @@ class MachineGroup:
 
 @dataclass(frozen=True)
 class Packing:
-    """Machines by node, one mapping for each batch. `proven` tells that no more could have been placed."""
+    """Machines by node, one mapping for each batch. `exhaustive` tells that no more could have been placed."""
 
     nodes: tuple[Mapping[str, int], ...]
     missing: tuple[int, ...]
-    proven: bool = True
+    exhaustive: bool = True
 
     @property
     def fits(self) -> bool:
@@ -49,12 +49,12 @@ def place(free: Free, batches: Sequence[MachineGroup]) -> Packing:
         for (_vgpus, rank), members in alike.items()
     ]
     nodes: list[Mapping[str, int]] = [{} for _batch in batches]
-    placed, proven = _place(free, merged)
+    placed, exhaustive = _place(free, merged)
     for members, where in zip(alike.values(), placed, strict=True):
         for member, share in zip(members, _shares(where, [batches[one].count for one in members]), strict=True):
             nodes[member] = share
     missing = tuple(batch.count - sum(where.values()) for batch, where in zip(batches, nodes, strict=True))
-    return Packing(tuple(nodes), missing, proven)
+    return Packing(tuple(nodes), missing, exhaustive)
 
 
 def _shares(where: Mapping[str, int], counts: Sequence[int]) -> Iterator[dict[str, int]]:
@@ -72,16 +72,16 @@ def _shares(where: Mapping[str, int], counts: Sequence[int]) -> Iterator[dict[st
 
 def _place(free: Free, batches: Sequence[MachineGroup]) -> tuple[list[dict[str, int]], bool]:
     nodes: list[dict[str, int]] = [{} for _batch in batches]
-    proven = True
+    exhaustive = True
     for members in _independent(batches):
         some = [batches[member] for member in members]
         found = _first_fit(free, some)
         if found is None:
             found, certain = _search(free, some)
-            proven = proven and certain
+            exhaustive = exhaustive and certain
         for member, where in zip(members, found, strict=True):
             nodes[member] = where
-    return nodes, proven
+    return nodes, exhaustive
 
 
 def _independent(batches: Sequence[MachineGroup]) -> Iterator[list[int]]:
@@ -136,12 +136,12 @@ def _search(free: Free, batches: Sequence[MachineGroup]) -> tuple[list[dict[str,
     patterns: dict[tuple[int, ...], list[State]] = {}
     layers: list[dict[State, tuple[State, State]]] = []
     states: list[State] = [tuple(0 for _batch in batches)]
-    steps, proven = 0, True
+    steps, exhaustive = 0, True
     for node in order:
         amounts = tuple(free[node].get(name, 0) for name in types)
         if amounts not in patterns:
             patterns[amounts] = _fillings(dict(zip(types, amounts, strict=True)), batches)
-            proven = proven and len(patterns[amounts]) < FILLINGS
+            exhaustive = exhaustive and len(patterns[amounts]) < FILLINGS
         layer: dict[State, tuple[State, State]] = {}
         for state in states:
             for filling in patterns[amounts]:
@@ -153,13 +153,13 @@ def _search(free: Free, batches: Sequence[MachineGroup]) -> tuple[list[dict[str,
         layers.append(layer)
         if steps > BUDGET:
             # Too many ways: go on with the fullest only.
-            proven = False
+            exhaustive = False
             states = sorted(states, key=lambda state: _value(state, batches), reverse=True)[:1]
         if counts in layer:
-            states, proven = [counts], True
+            states, exhaustive = [counts], True
             break
     best = max(states, key=lambda state: _value(state, batches))
-    return _traced(best, layers, order, batches), proven
+    return _traced(best, layers, order, batches), exhaustive
 
 
 def _fillings(amounts: dict[str, int], batches: Sequence[MachineGroup]) -> list[State]:

@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -324,25 +324,35 @@ class Fleet:
         """The fleet with each claim given slots of its profile that nobody holds, as far as there are any.
 
         Which slots a VM gets is decided when it starts; until then any so many of them are spoken for. They are taken
-        from GPUs that are held anyway, and from one node for each VM.
+        from GPUs that are held anyway, and from one node for each VM: if there are enough, from the one on which it is
+        tied to slots already, since it cannot start with vGPUs of two nodes.
         """
         if not self.claims:
             return self
         free: dict[tuple[str, str], list[tuple[bool, str, str]]] = {}
+        nodes_of: dict[str, set[str]] = {}
         for gpu in self.gpus:
             held = any(slot.holders for slot in gpu.slots)
             for slot in gpu.ordered_slots:
+                for holder in slot.holders:
+                    nodes_of.setdefault(holder.path, set()).add(gpu.node)
                 if slot.profile and not slot.holders and not slot.drifted:
                     free.setdefault((gpu.node, slot.profile), []).append((not held, gpu.name, slot.name))
         bound: dict[tuple[str, str], Holder] = {}
         left: list[UnboundRequest] = []
         for claim in self.ordered_claims:
+            own = nodes_of.setdefault(claim.holder.path, set())
+            together = [other for other in self.ordered_claims if other.holder.path == claim.holder.path]
             places = [
-                slots
+                ((min(len(slots), claim.count), node in own, _found(free, node, together)), node, slots)
                 for (node, profile), slots in sorted(free.items())
-                if profile == claim.profile and claim.node in (None, node)
+                if slots and profile == claim.profile and claim.node in (None, node)
             ]
-            chosen = max(places, key=lambda slots: min(len(slots), claim.count), default=[])
+            if not places:
+                left.append(claim)
+                continue
+            _rank, node, chosen = max(places, key=lambda place: place[0])
+            own.add(node)
             chosen.sort()
             taken, chosen[:] = chosen[: claim.count], chosen[claim.count :]
             bound.update({(gpu, slot): claim.holder for _fresh, gpu, slot in taken})
@@ -360,6 +370,13 @@ class Fleet:
     def from_dict(cls, record: Mapping[str, Any]) -> Fleet:
         """From what `as_dict` made, such as a module's result."""
         return cls(tuple(map(Node.from_dict, record["nodes"])), tuple(map(UnboundRequest.from_dict, record["claims"])))
+
+
+def _found(
+    free: Mapping[tuple[str, str], list[tuple[bool, str, str]]], node: str, claims: Iterable[UnboundRequest]
+) -> int:
+    """How much of what a VM asks for a node has."""
+    return sum(min(len(free.get((node, claim.profile), ())), claim.count) for claim in claims)
 
 
 def _bind(node: Node, bound: Mapping[tuple[str, str], Holder]) -> Node:

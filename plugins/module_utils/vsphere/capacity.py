@@ -2,10 +2,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Hosts that are filled with VMs, as vSphere would when they start. Pure.
+"""The capacity of ESXi hosts, filled with VMs as vSphere does when they start. Pure.
 
-All vGPUs of a VM come from one host. Among its GPUs the assignment policy decides: `consolidation` takes the fullest
-that has room, `performance` the one with the fewest VMs (vsphere.md 2.3). What a GPU takes is the planner's to say.
+All vGPUs of a VM come from one host. The assignment policy chooses among its GPUs: `consolidation` takes the fullest
+GPU with room, `performance` the GPU with the fewest VMs (vsphere.md 2.3). The rules of a GPU are in planning/capacity.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 
 from ansible_collections.vgpu.fleet.plugins.module_utils.errors import join_names
 from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.model import MIG, TIME_SLICED, Gpu, Holder, Node, Slot
-from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.profile import parse_or_none
+from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.profile import Key, parse_or_none
 from ansible_collections.vgpu.fleet.plugins.module_utils.planning.capacity import (
     AllowedChanges,
     Blocker,
@@ -33,7 +33,7 @@ CONSOLIDATION = "consolidation"
 
 @dataclass(frozen=True)
 class HostGpuCapacity:
-    """How many more vGPUs of a profile a GPU takes; 0 has a reason. `exact` is False for an estimate."""
+    """How many more vGPUs of a profile a GPU takes, with a reason for 0. `exact` is False for an estimate."""
 
     gpu: str
     address: str
@@ -42,150 +42,253 @@ class HostGpuCapacity:
     reason: str = ""
 
 
-class HostCapacity:
-    """A host with what is on it. Copies are cheap: records of GPUs are shared until one changes.
+@dataclass(frozen=True)
+class _GpuSample:
+    """A GPU that stands for all GPUs with the same room."""
 
-    `offered` are the profiles of each GPU, also those that cannot be had beside what is there now.
+    gpu: Gpu
+    node: Node
+    offered: frozenset[str]
+    by_type: bool
+
+    def grown(self, profile: str) -> _GpuSample:
+        return replace(self, gpu=with_vgpu(self.gpu, profile, Holder("", running=True), self.offered))
+
+
+# The classes and the numbers of VMs of a host's GPUs, in the order of the GPUs.
+HostState = tuple[tuple[int, ...], tuple[int, ...]]
+
+
+class GpuClasses:
+    """Rooms of GPUs, computed once for all GPUs that are alike, and what a VM makes of a host.
+
+    A large vCenter has hundreds of GPUs and thousands of VMs, but few states of a GPU.
+    """
+
+    def __init__(self) -> None:
+        self._ids: dict[Hashable, int] = {}
+        self._samples: list[_GpuSample] = []
+        self._keys: list[frozenset[Key]] = []
+        self._used: list[int] = []
+        self._rooms: dict[tuple[int, str], tuple[int, bool]] = {}
+        self._next: dict[tuple[int, str], int] = {}
+        self._placements: dict[Hashable, tuple[HostState, tuple[int, ...]] | None] = {}
+        # How many rooms and placements were computed rather than looked up.
+        self.computed = 0
+
+    def class_of(self, sample: _GpuSample) -> int:
+        alike = (classify_slots(sample.gpu, sample.node).likeness, sample.offered, sample.by_type)
+        if alike not in self._ids:
+            self._ids[alike] = len(self._samples)
+            self._samples.append(sample)
+            self._keys.append(frozenset(keyed(dict.fromkeys(sample.offered, 1))))
+            self._used.append(len(present_profiles(sample.gpu)))
+        return self._ids[alike]
+
+    def offers(self, gpu_class: int, profile: str) -> bool:
+        parsed = parse_or_none(profile)
+        return bool(parsed and parsed.key in self._keys[gpu_class])
+
+    def room(self, gpu_class: int, profile: str) -> tuple[int, bool]:
+        """Return how many more vGPUs of the profile a GPU takes, and whether that is exact."""
+        found = self._rooms.get((gpu_class, profile))
+        if found is None:
+            sample = self._samples[gpu_class]
+            self.computed += 1
+            count, exact, _reason = room_of(sample.gpu, sample.node, profile, by_type=sample.by_type)
+            found = self._rooms[gpu_class, profile] = (count, exact)
+        return found
+
+    def place(
+        self, state: HostState, vgpus: Mapping[str, int], policy: str
+    ) -> tuple[HostState, tuple[int, ...]] | None:
+        """Start a VM on a host. Return the state after it and the GPU of each vGPU, or None if they find no room."""
+        wanted = tuple(profile for profile, count in sorted(vgpus.items()) for _vgpu in range(count))
+        question = (state, wanted, policy == CONSOLIDATION)
+        if question not in self._placements:
+            self.computed += 1
+            classes, vms = state
+            placed = self._assign(classes, vms, wanted, (), set(), consolidate=policy == CONSOLIDATION)
+            self._placements[question] = placed and self._after(vms, *placed)
+        return self._placements[question]
+
+    @staticmethod
+    def _after(
+        vms: tuple[int, ...], classes: tuple[int, ...], chosen: tuple[int, ...]
+    ) -> tuple[HostState, tuple[int, ...]]:
+        counts = tuple(count + (index in chosen) for index, count in enumerate(vms))
+        return (classes, counts), chosen
+
+    def _assign(
+        self,
+        classes: tuple[int, ...],
+        vms: tuple[int, ...],
+        wanted: Sequence[str],
+        chosen: tuple[int, ...],
+        hopeless: set[Hashable],
+        *,
+        consolidate: bool,
+    ) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
+        """Place one vGPU after the other. Take an earlier choice back when a later vGPU finds no place.
+
+        `hopeless` are the states from which the rest does not fit, by classes of GPUs and number of vGPUs left: many
+        choices lead to the same state.
+        """
+        if not wanted:
+            return classes, chosen
+        state = (len(wanted), frozenset(Counter(classes).items()))
+        if state in hopeless or not self._could_take(classes, Counter(wanted)):
+            return None
+        profile = wanted[0]
+
+        def rank(index: int) -> tuple[int, int]:
+            used = self._used[classes[index]]
+            return (-used, 0) if consolidate else (vms[index] + (index in chosen), used)
+
+        tried: set[int] = set()
+        for index in sorted(range(len(classes)), key=rank):
+            gpu_class = classes[index]
+            if gpu_class in tried or not self.offers(gpu_class, profile) or self.room(gpu_class, profile)[0] < 1:
+                continue
+            grown = (*classes[:index], self._with(gpu_class, profile), *classes[index + 1 :])
+            placed = self._assign(grown, vms, wanted[1:], (*chosen, index), hopeless, consolidate=consolidate)
+            if placed is not None:
+                return placed
+            tried.add(gpu_class)
+        hopeless.add(state)
+        return None
+
+    def _could_take(self, classes: Sequence[int], wanted: Mapping[str, int]) -> bool:
+        """Tell whether there is room for each profile if it were the only one."""
+        return all(
+            sum(self.room(gpu_class, profile)[0] for gpu_class in classes if self.offers(gpu_class, profile)) >= count
+            for profile, count in wanted.items()
+        )
+
+    def _with(self, gpu_class: int, profile: str) -> int:
+        if (gpu_class, profile) not in self._next:
+            self._next[gpu_class, profile] = self.class_of(self._samples[gpu_class].grown(profile))
+        return self._next[gpu_class, profile]
+
+
+class HostCapacity:
+    """A host and the VMs on it. Copies are cheap.
+
+    `offered` are the profiles of each GPU, including those that the vGPUs on it rule out. Hosts that share `classes`
+    share their computations.
     """
 
     def __init__(
-        self, node: Node, offered: Mapping[str, Sequence[str]], *, by_type: bool = False, doubtful: Iterable[str] = ()
+        self,
+        node: Node,
+        offered: Mapping[str, Sequence[str]],
+        *,
+        by_type: bool = False,
+        estimated: Iterable[str] = (),
+        classes: GpuClasses | None = None,
     ) -> None:
         self.node = node
-        self._gpus = list(node.ordered_gpus)
-        self._offered = {gpu.name: {*offered.get(gpu.name, ()), *_present(gpu)} for gpu in self._gpus}
-        self._keys = {name: frozenset(keyed(dict.fromkeys(names, 1))) for name, names in self._offered.items()}
+        self._gpus = node.ordered_gpus
+        self._offered = [frozenset((*offered.get(gpu.name, ()), *present_profiles(gpu))) for gpu in self._gpus]
         self._policy = node.labels.get("assignment_policy", "")
         self._by_type = by_type
-        self._doubtful = frozenset(doubtful)
-        self._counts: dict[tuple[Hashable, str], tuple[int, bool]] = {}
-        self._rooms: dict[str, list[HostGpuCapacity]] = {}
+        self._estimated = frozenset(estimated)
+        self._classes = classes or GpuClasses()
+        self._state: HostState = (
+            tuple(
+                self._classes.class_of(_GpuSample(gpu, node, names, by_type))
+                for gpu, names in zip(self._gpus, self._offered, strict=True)
+            ),
+            tuple(len(_holders(gpu)) for gpu in self._gpus),
+        )
+        self.used = sum(len(present_profiles(gpu)) for gpu in self._gpus)
+        # The vGPUs of VMs that were admitted: index of the GPU, profile, holder.
+        self._admitted: tuple[tuple[int, str, Holder], ...] = ()
 
     def copy(self) -> HostCapacity:
         twin = object.__new__(HostCapacity)
         twin.__dict__.update(self.__dict__)
-        twin._rooms = dict(self._rooms)
         return twin
 
-    @property
-    def used(self) -> int:
-        return sum(_used(gpu) for gpu in self._gpus)
-
     def profiles(self) -> set[str]:
-        return {name for names in self._offered.values() for name in names}
-
-    def rooms(self, profile: str) -> list[HostGpuCapacity]:
-        """The GPUs that have to do with a profile: they offer it, or would if nothing were in the way."""
-        if profile not in self._rooms:
-            parsed = parse_or_none(profile)
-            self._rooms[profile] = [
-                self._gpu_room(gpu, profile)
-                for gpu in self._gpus
-                if self._offers(gpu, profile) or (gpu.blocked and parsed and could_be(gpu, parsed))
-            ]
-        return self._rooms[profile]
-
-    def _gpu_room(self, gpu: Gpu, profile: str) -> HostGpuCapacity:
-        count, exact = self._room(gpu, profile)
-        # Reasons name VMs, so they are never those of another GPU.
-        reason = "" if count else self._ask(gpu, profile)[2]
-        return HostGpuCapacity(gpu.name, gpu.address, count, exact and gpu.name not in self._doubtful, reason)
+        return {name for names in self._offered for name in names}
 
     def admit(self, vgpus: Mapping[str, int], holder: Holder) -> bool:
-        """Start a VM here, if all its vGPUs find a place."""
-        wanted = [profile for profile, count in sorted(vgpus.items()) for _one in range(count)]
-        placed = self._assign(self._gpus, wanted, holder, set())
+        """Start a VM on this host if there is room for all its vGPUs."""
+        placed = self._classes.place(self._state, vgpus, self._policy)
         if placed is None:
             return False
-        self._gpus = placed
-        self._rooms = {}
+        self._state, chosen = placed
+        self.used += len(chosen)
+        profiles = (profile for profile, count in sorted(vgpus.items()) for _vgpu in range(count))
+        self._admitted += tuple((index, profile, holder) for index, profile in zip(chosen, profiles, strict=True))
         return True
 
-    # Rules
-    def _assign(
-        self, gpus: list[Gpu], wanted: Sequence[str], holder: Holder, hopeless: set[Hashable]
-    ) -> list[Gpu] | None:
-        """One vGPU after the other; an earlier choice is taken back when a later vGPU finds no place.
+    def counts(self, profile: str) -> dict[str, int]:
+        """Return how many more vGPUs of a profile each GPU takes, for the GPUs that `rooms` describes."""
+        return {
+            self._gpus[index].name: self._classes.room(self._state[0][index], profile)[0]
+            for index in self._concerned(profile)
+        }
 
-        `hopeless` are states from which the rest does not fit, by what GPUs there are and how many vGPUs are left:
-        many ways lead to the same.
-        """
-        if not wanted:
-            return gpus
-        likenesses = [classify_slots(gpu, self.node).likeness for gpu in gpus]
-        state = (len(wanted), frozenset(Counter(likenesses).items()))
-        if state in hopeless or not self._could_take(gpus, Counter(wanted)):
-            return None
-        profile = wanted[0]
-        tried: set[Hashable] = set()
-        for index in self._in_order(gpus):
-            gpu = gpus[index]
-            if likenesses[index] in tried or not self._offers(gpu, profile) or self._room(gpu, profile)[0] < 1:
-                continue
-            grown = [*gpus[:index], self._with(gpu, profile, holder), *gpus[index + 1 :]]
-            placed = self._assign(grown, wanted[1:], holder, hopeless)
-            if placed is not None:
-                return placed
-            tried.add(likenesses[index])
-        hopeless.add(state)
-        return None
+    def count(self, profile: str) -> int:
+        return sum(self._classes.room(self._state[0][index], profile)[0] for index in self._concerned(profile))
 
-    def _could_take(self, gpus: Sequence[Gpu], wanted: Mapping[str, int]) -> bool:
-        """Whether there is room for each profile if there were no other."""
-        return all(
-            sum(self._room(gpu, profile)[0] for gpu in gpus if self._offers(gpu, profile)) >= count
-            for profile, count in wanted.items()
-        )
+    def rooms(self, profile: str) -> list[HostGpuCapacity]:
+        """Describe the GPUs that offer a profile, or would if nothing were in the way."""
+        return [self._gpu_room(index, profile) for index in self._concerned(profile)]
 
-    def _in_order(self, gpus: Sequence[Gpu]) -> list[int]:
-        def rank(index: int) -> tuple[int, int]:
-            used = _used(gpus[index])
-            return (-used, 0) if self._policy == CONSOLIDATION else (len(_holders(gpus[index])), used)
-
-        return sorted(range(len(gpus)), key=rank)
-
-    def _offers(self, gpu: Gpu, profile: str) -> bool:
+    def _concerned(self, profile: str) -> list[int]:
         parsed = parse_or_none(profile)
-        return bool(parsed and parsed.key in self._keys[gpu.name])
+        return [
+            index
+            for index, gpu in enumerate(self._gpus)
+            if self._classes.offers(self._state[0][index], profile)
+            or (gpu.blocked and parsed and could_be(gpu, parsed))
+        ]
 
-    def _room(self, gpu: Gpu, profile: str) -> tuple[int, bool]:
-        alike = (classify_slots(gpu, self.node).likeness, profile)
-        if alike not in self._counts:
-            count, exact, _reason = self._ask(gpu, profile)
-            self._counts[alike] = (count, exact)
-        return self._counts[alike]
+    def _gpu_room(self, index: int, profile: str) -> HostGpuCapacity:
+        gpu = self._gpus[index]
+        count, exact = self._classes.room(self._state[0][index], profile)
+        # Reasons name VMs, so they are those of this very GPU.
+        reason = "" if count else room_of(self._filled(index), self.node, profile, by_type=self._by_type)[2]
+        return HostGpuCapacity(gpu.name, gpu.address, count, exact and gpu.name not in self._estimated, reason)
 
-    def _ask(self, gpu: Gpu, profile: str) -> tuple[int, bool, str]:
-        parsed = parse_or_none(profile)
-        if parsed is None:
-            return 0, False, f"nothing is known of {profile}"
-        others = {one for one in _present(gpu) if (other := parse_or_none(one)) and other.key != parsed.key}
-        if self._by_type and gpu.mode == TIME_SLICED and others:
-            return 0, True, f"before vSphere 8.0.2 a GPU has one profile at a time, and it has {join_names(others)}"
-        answer = capacity_for(
-            classify_slots(gpu, self.node), group_of(parsed.key), {parsed.key: profile}, AllowedChanges()
-        )
-        if isinstance(answer, Blocker):
-            return 0, True, answer.detail
-        return sum(count for _keys, count in answer.lanes), answer.exact, ""
-
-    def _with(self, gpu: Gpu, profile: str, holder: Holder) -> Gpu:
-        number = len(gpu.slots)
-        slot = Slot(f"{gpu.name}-{number}+", profile=profile, wanted=profile, allocatable=True, holders=(holder,))
-        slots = (*gpu.slots, slot)
-        if gpu.mode != MIG:
-            return replace(gpu, slots=slots)
-        grown = replace(gpu, slots=slots)
-        instances = mig.instances(gpu.boards, sorted(self._offered[gpu.name]), _present(grown))
-        return replace(grown, max_instances=instances)
+    def _filled(self, index: int) -> Gpu:
+        """Return the GPU with the vGPUs of admitted VMs."""
+        gpu = self._gpus[index]
+        for where, profile, holder in self._admitted:
+            if where == index:
+                gpu = with_vgpu(gpu, profile, holder, self._offered[index])
+        return gpu
 
 
-def _present(gpu: Gpu) -> list[str]:
+def room_of(gpu: Gpu, node: Node, profile: str, *, by_type: bool) -> tuple[int, bool, str]:
+    """Return how many more vGPUs of a profile a GPU takes, whether that is exact, and the reason for 0."""
+    parsed = parse_or_none(profile)
+    if parsed is None:
+        return 0, False, f"the profile {profile} is unknown"
+    others = {name for name in present_profiles(gpu) if (other := parse_or_none(name)) and other.key != parsed.key}
+    if by_type and gpu.mode == TIME_SLICED and others:
+        return 0, True, f"before vSphere 8.0.2 a GPU has one profile at a time, and it has {join_names(others)}"
+    answer = capacity_for(classify_slots(gpu, node), group_of(parsed.key), {parsed.key: profile}, AllowedChanges())
+    if isinstance(answer, Blocker):
+        return 0, True, answer.detail
+    return sum(count for _keys, count in answer.lanes), answer.exact, ""
+
+
+def with_vgpu(gpu: Gpu, profile: str, holder: Holder, offered: Iterable[str]) -> Gpu:
+    """Return the GPU with one more vGPU."""
+    name = f"{gpu.name}-{len(gpu.slots)}+"
+    slot = Slot(name, profile=profile, wanted=profile, allocatable=True, holders=(holder,))
+    grown = replace(gpu, slots=(*gpu.slots, slot))
+    if gpu.mode != MIG:
+        return grown
+    return replace(grown, max_instances=mig.instances(gpu.boards, sorted(offered), present_profiles(grown)))
+
+
+def present_profiles(gpu: Gpu) -> list[str]:
     return [slot.profile for slot in gpu.slots if slot.profile]
-
-
-def _used(gpu: Gpu) -> int:
-    return len(_present(gpu))
 
 
 def _holders(gpu: Gpu) -> set[str]:

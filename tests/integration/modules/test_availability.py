@@ -113,7 +113,7 @@ def test_machines_are_placed_each_on_one_node(lab_vfio: Lab, playbooks: Playbook
     assert "Create 1 more NVIDIA A2-4Q on gpu-b" in pairs.message
     assert not triple.failed
     assert not triple["fits"]
-    assert triple["helps"][0].startswith("Create ")
+    assert triple["suggestions"][0].startswith("Create ")
     assert set(three) == set(triple)
 
 
@@ -145,7 +145,7 @@ def test_nodes_out_of_service_do_not_count_and_their_return_is_offered_as_help(
         {"name": "gpu-b", "usable": False, "reason": "cordoned"},
     ]
     assert profile(result)["free"] == 2
-    assert "Uncordon node gpu-b." in result["helps"]
+    assert "Uncordon node gpu-b." in result["suggestions"]
     not_ready = [{"type": "Ready", "status": "False"}]
     lab.write(f"{NODES}/gpu-b", {"spec": {"unschedulable": None}})
     lab.write(f"{NODES}/gpu-b/status", {"status": {"conditions": not_ready}})
@@ -194,4 +194,4 @@ def test_what_could_be_made_is_told_where_nothing_is_there_yet(lab: Lab, playboo
     result = playbooks.task(MODULE, demand=[pool(5)], require=False)
     assert profile(result)["creatable"] == 4
     assert not profile(result)["allocatable"]
-    assert any(one.startswith("Switch SR-IOV on where it is off and create") for one in result["helps"])
+    assert any(one.startswith("Enable SR-IOV where it is off and create") for one in result["suggestions"])

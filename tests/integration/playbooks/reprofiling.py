@@ -17,7 +17,7 @@ NAMES = [f"gpu-a-00000800{function}" for function in "4567"]
 OTHER_GPU = "gpu-b-000008000"
 RESOURCE, LARGE = "nvidia.com/NVIDIA_A2-4Q", "nvidia.com/NVIDIA_A2-8Q"
 ENTRY = {"name": "render-gpu", "tag": "gpu0", "deviceName": RESOURCE}
-JOURNAL = "vgpu.fleet/journal"
+JOURNAL, OWNER = "vgpu.fleet/journal", "vgpu.fleet/owner"
 TRAINER = f"{VMIS}/trainer"
 # The trainer has one A2-4Q of gpu-a, and gets an A2-8Q.
 CHANGE: dict[str, Any] = {
@@ -29,9 +29,11 @@ CHANGE: dict[str, Any] = {
 
 
 def in_use(lab: Lab) -> None:
-    """Two A2-4Q on gpu-a, of which a running VM has one."""
+    """Two A2-4Q on gpu-a, which one owner has enabled, and of which a running VM has one."""
     lab.enable_gpus(GPU)
     lab.enable_vgpus(dict.fromkeys(NAMES[:2], "NVIDIA A2-4Q"))
+    for name in NAMES[:2]:
+        lab.write(f"{VGPUS}/{name}", {"metadata": {"annotations": {OWNER: "blue"}}})
     lab.make(VMS, machine("trainer", runStrategy="Always"))
     lab.until(lambda: runs_with(lab) == [RESOURCE] and noted(lab), real=True)
 
@@ -75,6 +77,12 @@ def journals(lab: Lab) -> dict[str, dict[str, Any]]:
         if text:
             found[item["metadata"]["name"]] = json.loads(text)
     return found
+
+
+def owners(lab: Lab) -> dict[str, str | None]:
+    """For whom each enabled vGPU of the GPU is, by its mark."""
+    found = {one["metadata"]["name"]: one for one in lab.items(VGPUS)}
+    return {name: (found[name]["metadata"].get("annotations") or {}).get(OWNER) for name in layout(lab)}
 
 
 def state(lab: Lab, name: str) -> str:

@@ -22,6 +22,7 @@ GPU_A, GPU_B, A100 = "gpu-a-000008000", "gpu-b-000008000", "mig-a100-000004000"
 A4, A5, A6 = (f"gpu-a-00000800{function}" for function in "456")
 B4 = "gpu-b-000008004"
 Q4, C4, Q8 = "NVIDIA A2-4Q", "NVIDIA A2-4C", "NVIDIA A2-8Q"
+OWNER = "vgpu.fleet/owner"
 DRIVER = "nvidia-driver-toolkit"
 LOCATION = "http://files.example/NVIDIA-Linux-x86_64-vgpu-kvm.run"
 PLACEHOLDER = "HTTPENDPOINT/driver.run"
@@ -101,11 +102,16 @@ def test_drift_is_told_then_repaired_and_then_only_that_is_left_which_nobody_can
     lab.mark()
     again = runs.playbook("drift", {**DECLARED, **REPAIR})
     assert (again.status, again.changed, left(again)) == ("successful", 0, {("not_allocatable", B4)})
-    # D2: the declared layout is all there should be, and there are two more.
-    fewer = {"harvester_gpu_node_layout": [{"profile": Q4, "count": 2, "nodes": ["gpu-a"]}]}
-    surplus = runs.playbook("drift", {**DECLARED, **fewer, "harvester_gpu_node_exclusive": True})
-    assert found(surplus)[("layout_differs", GPU_A)] == "layout"
-    assert surplus.shown.count(f": {Q4} -> empty") >= 2
+    # D2: there are more than declared, and all of another profile are too many if the layout is all there should be.
+    fewer, others = (
+        [{"profile": profile, "count": count, "nodes": ["gpu-a"]}] for profile, count in ((Q4, 2), (C4, 0))
+    )
+    for declared, exclusive, count in ((fewer, False, 2), (others, False, 0), (others, True, 4)):
+        variables = {"harvester_gpu_node_layout": declared, "harvester_gpu_node_exclusive": exclusive}
+        surplus = runs.playbook("drift", {**DECLARED, **variables})
+        assert found(surplus).get(("layout_differs", GPU_A)) == ("layout" if count else None)
+        (text,) = [one["text"] for one in findings(surplus) if one["kind"] == "layout_differs"] or [""]
+        assert text.count(f": {Q4} -> empty") == count
     assert written(lab) == set()
 
 
@@ -126,7 +132,7 @@ def drifted_in_use(lab: Lab) -> Json:
     # Two for the VM with a pair, which is stopped and has to find them.
     lab.enable_vgpus({B4: Q4, "gpu-b-000008005": Q4, "gpu-b-000008006": Q4})
     for name, other in ((held, C4), (free, Q8), (B4, C4)):
-        lab.write(f"{VGPUS}/{name}", {"spec": {"vGPUTypeName": other}})
+        lab.write(f"{VGPUS}/{name}", {"metadata": {"annotations": {OWNER: "blue"}}, "spec": {"vGPUTypeName": other}})
     lab.make(VMS, machine("two", gpus=PAIR))
     set_driver_location(lab, "http://files.example/other.run")
     return {"held": held, "free": free, "instance": lab.read(f"{VMIS}/trainer")["metadata"]["uid"]}
@@ -162,6 +168,8 @@ def test_what_a_running_vm_uses_is_left_alone_and_a_repair_that_fails_holds_up_n
     assert lab.status(B4)["configureVGPUTypeName"] == C4
     # The GPU has a journal while its vGPU is disabled and enabled again.
     assert written(lab) == {B4, GPU_B, held}
+    # Whoever repairs it, it stays whose it was.
+    assert [lab.read(f"{VGPUS}/{name}")["metadata"]["annotations"][OWNER] for name in (B4, held)] == ["blue", "blue"]
     assert lab.read(f"{VMIS}/trainer")["metadata"]["uid"] == lab.story["instance"]
 
 
@@ -196,6 +204,62 @@ def test_mig_that_is_out_of_sync_and_a_placeholder_that_nobody_replaced_are_told
     assert A100 in told.failure
     assert PLACEHOLDER in told.failure
     assert written(lab) == set()
+
+
+def cut_by_hand(lab: Lab) -> None:
+    """Two small instances, which nobody uses."""
+    path = f"{MIG_CONFIGURATIONS}/{A100}"
+    lab.write(f"{SRIOV_GPUS}/{A100}", {"spec": {"enabled": True}})
+    lab.until(lambda: ((lab.find(path) or {}).get("status") or {}).get("profileStatus"))
+    spec = lab.read(path)["spec"]["profileSpec"]
+    asked = [{**entry, "requested": 2 if entry["name"] == "MIG 1g.5gb" else 0} for entry in spec]
+    lab.write(path, {"spec": {"enabled": True, "profileSpec": asked}})
+    lab.until(lambda: lab.read(path)["status"].get("status") == "synced")
+
+
+def cut(lab: Lab) -> dict[str, int]:
+    """The instances that the A100 has."""
+    status = lab.read(f"{MIG_CONFIGURATIONS}/{A100}")["status"]["profileStatus"]
+    return {one["name"]: len(one["vGPUID"]) for one in status if one.get("vGPUID")}
+
+
+def declared_cut(*instances: tuple[str, int]) -> Json:
+    entry = {"gpus": [A100], "instances": [{"profile": name, "count": count} for name, count in instances]}
+    return {
+        "harvester_gpu_node_mig": [{**entry, "relayout": True}],
+        "harvester_gpu_node_layout": [{"profile": "A100-3-20C", "count": 1}],
+        "harvester_gpu_node_owner": "blue",
+    }
+
+
+def test_mig_instances_are_made_as_declared_unless_a_vm_uses_one(running: Lab, runs: Runs) -> None:
+    lab = running.begin(scenario=MIG_AND_VSPHERE, arranged=cut_by_hand)
+    before, declared = cut(lab), declared_cut(("3g.20gb", 1), ("2g.10gb", 2))
+    for check in (False, True):
+        told = runs.playbook("drift", declared | (REPAIR if check else {}), check=check)
+        assert (told.status, found(told)) == ("successful", {("mig_layout_differs", A100): "mig"}), told.shown
+    assert (written(lab), cut(lab)) == (set(), before)
+
+    mended = runs.playbook("drift", {**declared, **REPAIR, **FAIL})
+    # The layout needs the instances, so it is made after them.
+    assert (mended.status, left(mended)) == ("successful", set()), mended.shown
+    assert cut(lab) == {"MIG 3g.20gb": 1, "MIG 2g.10gb": 2}
+    (vgpu,) = [one for one in lab.items(VGPUS) if one["spec"]["enabled"]]
+    assert vgpu["metadata"]["annotations"][OWNER] == "blue"
+    (resource,) = lab.amounts("mig-a100")
+
+    lab.make(VMS, machine("trainer", host_devices=[device("wish", resource)], run=True))
+    lab.until(lambda: ((lab.find(f"{VMIS}/trainer") or {}).get("status") or {}).get("phase") == "Running", real=True)
+    instance, has = lab.read(f"{VMIS}/trainer")["metadata"]["uid"], cut(lab)
+    lab.mark()
+    again = runs.playbook("drift", {**declared, **REPAIR, **FAIL})
+    assert (again.status, again.changed, written(lab)) == ("successful", 0, set()), again.shown
+    refused = runs.playbook("drift", {**declared_cut(("1g.5gb", 7)), **REPAIR, **FAIL})
+    assert (refused.status, found(refused)) == ("failed", {("mig_layout_differs", ""): ""}), refused.shown
+    assert "The declared MIG instances cannot be had." in refused.failure
+    assert "default/trainer" in refused.failure
+    assert (written(lab), cut(lab)) == (set(), has)
+    assert lab.read(f"{VMIS}/trainer")["metadata"]["uid"] == instance
 
 
 @pytest.fixture

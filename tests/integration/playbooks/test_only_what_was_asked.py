@@ -7,11 +7,23 @@ from typing import Any
 from tests.integration.api import CLAIMS, VGPUS, VMS
 from tests.integration.labs import Lab
 from tests.integration.modules.beginnings import writes
-from tests.integration.playbooks.reprofiling import GPU, NAMES, OTHER_GPU, has, layout, machine, runs_with, state, vm
+from tests.integration.playbooks.reprofiling import (
+    GPU,
+    NAMES,
+    OTHER_GPU,
+    OWNER,
+    has,
+    layout,
+    machine,
+    owners,
+    runs_with,
+    state,
+    vm,
+)
 from tests.integration.playbooks.runs import Run, Runs
 
 Json = dict[str, Any]
-OWNER, MANAGER = "vgpu.fleet/owner", "app.kubernetes.io/managed-by"
+MANAGER = "app.kubernetes.io/managed-by"
 FOUR, TWO = "NVIDIA A2-4Q", "NVIDIA A2-2Q"
 OTHERS = [f"gpu-b-00000800{function}" for function in "45"]
 CONFIRMED = {"vgpu_teardown_confirm": True}
@@ -45,10 +57,11 @@ def test_vms_and_vgpus_of_another_team_stay(running: Lab, runs: Runs) -> None:
         assert "VM default/team-1 does not carry the mark of owner vgpu.fleet; its labels: owner=other-team." in told
     assert state(lab, "team-1") == "Running"
 
-    # T2: nothing was said about GPUs.
+    # T2: nothing was said about GPUs, or only where they are.
     own = {**COUNTED, "harvester_gpu_vm_prefix": "mine"}
-    none = runs.playbook("teardown", {**own, **CONFIRMED})
-    assert (none.status, none.changed, writes(lab)) == ("successful", 0, []), none.shown
+    for where in ({}, {"harvester_gpu_node_nodes": ["gpu-b"]}):
+        none = runs.playbook("teardown", {**own, **where, **CONFIRMED})
+        assert (none.status, none.changed, writes(lab)) == ("successful", 0, []), none.shown
 
     # U3: one of two unused ones, and nothing of gpu-b.
     one: Json = {"harvester_gpu_node_layout": [{"profile": "A2-4Q", "count": 1, "nodes": ["gpu-a"]}]}
@@ -75,12 +88,6 @@ def test_vms_and_vgpus_of_another_team_stay(running: Lab, runs: Runs) -> None:
     assert "VM default/team-1 belongs to owner vgpu.fleet, not to team-c." in told
     gone = runs.playbook("teardown", {**COUNTED, **CONFIRMED})
     assert (gone.status, lab.items(VMS)) == ("successful", []), gone.shown
-
-
-def owners(lab: Lab) -> dict[str, str | None]:
-    """For whom each enabled vGPU is, by its mark."""
-    found = {one["metadata"]["name"]: one for one in lab.items(VGPUS)}
-    return {name: (found[name]["metadata"].get("annotations") or {}).get(OWNER) for name in layout(lab)}
 
 
 def test_each_of_two_teams_takes_back_its_own_vgpus(lab: Lab, runs: Runs) -> None:

@@ -23,6 +23,7 @@ from tests.integration.playbooks.reprofiling import (
     layout,
     let_go,
     machine,
+    owners,
     runs_with,
     vm,
 )
@@ -49,6 +50,7 @@ def done(lab: Lab) -> bool:
         and entries(lab) == [{**ENTRY, "deviceName": LARGE}]
         and vm(lab)["spec"]["runStrategy"] == "Always"
         and journals(lab) == {}
+        and list(owners(lab).values()) == ["blue", "blue"]
     )
 
 
@@ -72,6 +74,7 @@ def test_r1_a_run_that_was_killed_after_the_vms_were_stopped_is_undone_by_anothe
     assert layout(used) == BEFORE
     assert used.until(lambda: runs_with(used) == ["nvidia.com/NVIDIA_A2-4Q"], real=True)
     assert (entries(used), journals(used)) == ([ENTRY], {})
+    assert owners(used) == dict.fromkeys(BEFORE, "blue")
 
 
 def test_r4_of_two_at_the_same_time_the_second_is_refused_and_the_first_is_done(used: Lab, runs: Runs) -> None:

@@ -24,6 +24,7 @@ from tests.integration.playbooks.reprofiling import (
     journals,
     layout,
     let_go,
+    owners,
     refusing,
     runs_with,
     vm,
@@ -56,6 +57,7 @@ def test_a_fault_in_any_phase_is_told_and_everything_is_as_before(used: Lab, run
         assert f"{GPU} could not be changed. {step}: " in failed.failure, failed.shown
         assert "Everything is as it was before." in failed.failure, failed.failure
         assert layout(used) == BEFORE, step
+        assert owners(used) == dict.fromkeys(BEFORE, "blue"), step
         assert used.until(lambda: runs_with(used) == [RESOURCE], real=True), step
         assert vm(used)["spec"]["runStrategy"] == "Always", step
         assert entries(used) == [ENTRY], step

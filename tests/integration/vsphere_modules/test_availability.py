@@ -190,14 +190,14 @@ def test_a_demand_that_does_not_fit_fails_with_reasons_and_help(start, section, 
         assert words in result.message, words
 
 
-def test_what_would_help_is_told(start, section, ask):
+def test_what_would_suggestionis_told(start, section, ask):
     hosts = section["clusters"][0]["hosts"]
     hosts[1]["graphics_type"] = "shared"
     section["vms"] += [machine("later", "nvidia_a40-48q", "nvidia_a40-48q")]
     result = ask(start(section), demand("A40-48Q", machines=2))
     assert not result["fits"]
-    assert any("shared direct" in help_ and "esx2" in help_ for help_ in result["helps"])
-    assert any("later" in help_ for help_ in result["helps"])
+    assert any("shared direct" in suggestion and "esx2" in suggestion for suggestion in result["suggestions"])
+    assert any("later" in suggestion for suggestion in result["suggestions"])
 
 
 def test_machines_of_the_owner_count_as_there(start, section, ask):

@@ -54,17 +54,18 @@ Instances = tuple[tuple[str, int], ...]
 
 @dataclass(frozen=True)
 class GpuLayout:
-    """What a GPU has, or is to have: its vGPUs by device, SR-IOV, its mode and its MIG instances."""
+    """What a GPU has, or is to have: its vGPUs by device and their owners, SR-IOV, its mode and its MIG instances."""
 
     name: str
     vgpus: tuple[tuple[str, str], ...] = ()
     sriov: bool = True
     mode: str = TIME_SLICED
     instances: Instances = ()
+    owners: tuple[tuple[str, str], ...] = ()
 
     @classmethod
     def of(cls, snapshot: Snapshot, gpu: Gpu) -> GpuLayout:
-        return cls(gpu.name, _vgpus(gpu), gpu.sharing, gpu.mode, _instances(snapshot, gpu.name))
+        return cls(gpu.name, _vgpus(gpu), gpu.sharing, gpu.mode, _instances(snapshot, gpu.name), _owners(gpu))
 
     def after(self, snapshot: Snapshot, chain: Sequence[Step]) -> GpuLayout:
         """The layout once the steps of this GPU are done."""
@@ -80,7 +81,7 @@ class GpuLayout:
                 instances = ()
             elif step.action == CREATE_MIG_INSTANCES:
                 mode, instances = MIG, tuple(sorted(step.instances))
-        return GpuLayout(self.name, _vgpus(gpu), sriov, mode, instances)
+        return GpuLayout(self.name, _vgpus(gpu), sriov, mode, instances, _owners(gpu))
 
     def as_dict(self) -> Json:
         return {
@@ -88,6 +89,7 @@ class GpuLayout:
             "sriov": self.sriov,
             "mode": self.mode,
             "instances": [list(one) for one in self.instances],
+            "owners": dict(self.owners),
         }
 
     @classmethod
@@ -98,11 +100,16 @@ class GpuLayout:
             bool(found["sriov"]),
             found.get("mode") or TIME_SLICED,
             tuple((size, int(count)) for size, count in found.get("instances") or ()),
+            tuple(sorted((found.get("owners") or {}).items())),
         )
 
 
 def _vgpus(gpu: Gpu) -> tuple[tuple[str, str], ...]:
     return tuple(sorted((slot.name, slot.profile or slot.wanted or "") for slot in gpu.slots if slot.wanted))
+
+
+def _owners(gpu: Gpu) -> tuple[tuple[str, str], ...]:
+    return tuple(sorted((slot.name, slot.owner) for slot in gpu.slots if slot.wanted and slot.owner))
 
 
 def _instances(snapshot: Snapshot, name: str) -> Instances:
@@ -155,7 +162,12 @@ def steps_toward(snapshot: Snapshot, gpu: Gpu, layout: GpuLayout) -> list[Step]:
         steps.append(partitioning(gpu, {read_wanted(name).size: count for name, count in layout.instances}))
     elif cut_anew and now.instances and not restart:
         steps.append(_uncut(step, instances))
-    return steps + [step(ENABLE, name, after=profile) for name, profile in layout.vgpus if name not in staying]
+    owners = dict(layout.owners)
+    return steps + [
+        replace(step(ENABLE, name, after=profile), owner=owners.get(name))
+        for name, profile in layout.vgpus
+        if name not in staying
+    ]
 
 
 def _uncut(step: Callable[..., Step], instances: Mapping[str, int]) -> Step:

@@ -73,9 +73,13 @@ class VgpuRequest:
         return join_names(asked, limit=6)
 
     def plan(self, fleet: Fleet) -> Plan:
-        """Plan the wishes. With an owner, vGPUs of other owners stay, and new ones get the owner's mark."""
+        """Plan the wishes. With an owner, vGPUs of other owners stay, and new ones get the owner's mark.
+
+        A vGPU that is only enabled again keeps its mark, whoever asks for it.
+        """
         if self.owner is None:
-            return self._plan(fleet)
+            plan = self._plan(fleet)
+            return replace(plan, steps=marked(fleet, plan.steps, None))
         plan = self._plan(with_others_bound(fleet, self.owner) if self.demands else fleet)
         refuse_others(fleet, plan.steps, self.owner)
         return replace(plan, steps=marked(fleet, plan.steps, self.owner), fleet=fleet)

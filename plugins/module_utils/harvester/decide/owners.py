@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -76,17 +76,51 @@ def refuse_others(fleet: Fleet, steps: Sequence[Step], owner: str) -> None:
         raise OtherOwner(others, owner)
 
 
-def marked(fleet: Fleet, steps: Sequence[Step], owner: str) -> tuple[Step, ...]:
-    """The steps with the owner of the vGPUs that they enable. One that is only enabled again stays whose it was."""
+def marked(fleet: Fleet, steps: Sequence[Step], owner: str | None) -> tuple[Step, ...]:
+    """The steps with the owner of the vGPUs that they enable. One that is only enabled again stays whose it was.
+
+    On a GPU that gets new MIG instances, a vGPU may come back on another device: one of its type that the same steps
+    disable there and that does not come back on its own device.
+    """
     before = {slot.name: slot for _gpu, slot in fleet.slots()}
+    disabled = {step.slot for step in steps if step.action == DISABLE and step.slot}
+
+    def comes_back(step: Step) -> bool:
+        slot = before.get(step.slot or "")
+        return slot is not None and bool(slot.wanted) and step.after in (slot.profile, slot.wanted)
+
+    enabling = [step for step in steps if step.action == ENABLE]
+    moved: dict[tuple[str, str | None], list[Slot]] = {}
+    for gpu, slot in fleet.slots():
+        if slot.name in disabled and not any(step.slot == slot.name and comes_back(step) for step in enabling):
+            moved.setdefault((gpu.name, slot.wanted), []).append(slot)
+    owners: dict[Step, str | None] = {}
+    for step in enabling:
+        left = moved.get((step.gpu, step.after))
+        if comes_back(step):
+            owners[step] = before[step.slot or ""].owner
+        else:
+            owners[step] = left.pop(0).owner if left else owner
+    return tuple(replace(step, owner=owners[step]) if step.action == ENABLE else step for step in steps)
+
+
+def marked_as_before(steps: Sequence[Step], owners: Mapping[str, Mapping[str, str | None]]) -> tuple[Step, ...]:
+    """The steps with the owners that a journal has recorded, by GPU and device, for vGPUs of another profile.
+
+    A new vGPU belongs to the owner of the vGPU that its device had. Where the device had none, it belongs to the owner
+    of all vGPUs that the GPU had, if that is one. Otherwise nobody knows, and it gets no mark.
+    """
 
     def owner_of(step: Step) -> str | None:
-        slot = before.get(step.slot or "")
-        if slot is not None and slot.wanted and step.after in (slot.profile, slot.wanted):
-            return slot.owner
-        return owner
+        here = owners.get(step.gpu) or {}
+        if step.slot is not None and step.slot in here:
+            return here[step.slot]
+        only = set(here.values())
+        return only.pop() if len(only) == 1 else None
 
-    return tuple(replace(step, owner=owner_of(step)) if step.action == ENABLE else step for step in steps)
+    return tuple(
+        replace(step, owner=owner_of(step)) if step.action == ENABLE and not step.owner else step for step in steps
+    )
 
 
 def _of_another(slot: Slot, owner: str) -> bool:

@@ -26,30 +26,51 @@ RUN_FIELDS = ("running", "runStrategy")
 
 @dataclass(frozen=True)
 class GpuRecord:
-    """A GPU as it was: its vGPUs by device, and whether SR-IOV was on."""
+    """A GPU as it was: its vGPUs by device with the owners they are marked for, and whether SR-IOV was on."""
 
     name: str
     vgpus: tuple[tuple[str, str], ...]
     sriov: bool
+    owners: tuple[tuple[str, str], ...] = ()
 
     @classmethod
     def of(cls, gpu: Gpu) -> GpuRecord:
-        return cls(gpu.name, tuple(sorted(_enabled(gpu).items())), gpu.sharing)
+        return cls(gpu.name, tuple(sorted(_enabled(gpu).items())), gpu.sharing, tuple(sorted(_owners(gpu).items())))
 
     def as_dict(self) -> Json:
-        return {"vgpus": [list(one) for one in self.vgpus], "sriov": self.sriov}
+        return {"vgpus": [list(one) for one in self.vgpus], "sriov": self.sriov, "owners": dict(self.owners)}
 
     @classmethod
     def read(cls, name: str, before: Json) -> GpuRecord:
-        return cls(name, tuple((device, profile) for device, profile in before["vgpus"]), bool(before["sriov"]))
+        return cls(
+            name,
+            tuple((device, profile) for device, profile in before["vgpus"]),
+            bool(before["sriov"]),
+            tuple(sorted((before.get("owners") or {}).items())),
+        )
+
+    @property
+    def owner_by_device(self) -> dict[str, str | None]:
+        """The owner of each vGPU that the GPU had; None where it was not marked."""
+        owners = dict(self.owners)
+        return {device: owners.get(device) for device, _profile in self.vgpus}
 
     def differs(self, fleet: Fleet) -> bool:
         now = next((gpu for gpu in fleet.gpus if gpu.name == self.name), None)
-        return now is None or _enabled(now) != dict(self.vgpus) or now.sharing != self.sriov
+        return (
+            now is None
+            or _enabled(now) != dict(self.vgpus)
+            or now.sharing != self.sriov
+            or not dict(self.owners).items() <= _owners(now).items()
+        )
 
 
 def _enabled(gpu: Gpu) -> dict[str, str]:
     return {slot.name: slot.profile or slot.wanted or "" for slot in gpu.slots if slot.wanted}
+
+
+def _owners(gpu: Gpu) -> dict[str, str]:
+    return {slot.name: slot.owner for slot in gpu.slots if slot.wanted and slot.owner}
 
 
 @dataclass(frozen=True)

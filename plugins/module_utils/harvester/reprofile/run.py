@@ -32,6 +32,7 @@ from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.apply.journal
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.cluster import Cluster
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.decide import layout as vgpu_layout
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.decide.devices import DeviceRequest
+from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.decide.owners import marked_as_before
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.decide.sriov import plan_sriov
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.read import snapshot as snapshots
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.read.snapshot import Snapshot
@@ -416,7 +417,7 @@ class Reprofile:
     def _change(self, batch: Batch) -> None:
         self._free(batch.vms, self._must_be_freed(batch))
         if batch.gpus:
-            self._step("Change the profiles", lambda: self._apply(self._request.on(batch.gpu_names)))
+            self._step("Change the profiles", lambda: self._apply(self._request.on(batch.gpu_names), batch))
         self._bring_back(batch.vms, before=False)
         self._check(batch)
 
@@ -471,10 +472,12 @@ class Reprofile:
 
         self._edit(vm, body)
 
-    def _apply(self, request: vgpu_layout.VgpuRequest) -> None:
+    def _apply(self, request: vgpu_layout.VgpuRequest, batch: Batch) -> None:
         self._keeper.stop_if_lost()
         cluster = self._read()
         plan = request.plan(cluster.fleet_for_planning)
+        owners = {gpu.name: gpu.owner_by_device for gpu in batch.gpus}
+        plan = replace(plan, steps=marked_as_before(plan.steps, owners))
         concern = request.concerns(plan.fleet)
         applied = apply_steps(
             cluster,
@@ -619,7 +622,7 @@ class Reprofile:
                 DeviceRequest(slot.name, enabled=False) for slot in present if slot.wanted and slot.name not in before
             ]
         if wishes:
-            self._apply(vgpu_layout.VgpuRequest(wishes=tuple(wishes), policy=POLICY))
+            self._apply(vgpu_layout.VgpuRequest(wishes=tuple(wishes), policy=POLICY), batch)
         off = [gpu.name for gpu in batch.gpus if not gpu.sriov]
         if off:
             cluster = self._read()

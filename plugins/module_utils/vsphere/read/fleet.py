@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from ansible_collections.vgpu.fleet.plugins.module_utils.fleet import catalog, model as record
@@ -60,8 +60,21 @@ class Snapshot:
         return self._fleet(frozenset())
 
     def fleet_without(self, *moids: str) -> record.Fleet:
-        """The fleet as it will be when these VMs are off and claim nothing, whatever that makes room for."""
-        return self._fleet(frozenset(moids)) if moids else self.fleet
+        """Return the fleet without these VMs: neither their vGPUs nor their claims."""
+        if any(self.vms[moid].running for moid in moids if moid in self.vms):
+            return self._fleet(frozenset(moids))
+        if not moids:
+            return self.fleet
+        released = frozenset(moids)
+        kept = tuple(claim for claim in self.fleet.claims if claim.holder.labels["moid"] not in released)
+        return replace(self.fleet, claims=kept)
+
+    def with_host(self, changed: HostFacts) -> Snapshot:
+        """Return the snapshot with one host changed. The records of the other hosts are shared."""
+        hosts = tuple(changed if host.moid == changed.moid else host for host in self.inventory.hosts)
+        snapshot = Snapshot(replace(self.inventory, hosts=hosts))
+        snapshot._built.update({key: built for key, built in self._built.items() if key[0] != changed.moid})
+        return snapshot
 
     @cached_property
     def known(self) -> ProfileResolver:
@@ -69,13 +82,24 @@ class Snapshot:
         return ProfileResolver(sorted({name for host in self.inventory.hosts for name in host.profiles}))
 
     @cached_property
-    def estimates(self) -> Mapping[str, tuple[str, ...]]:
-        """By GPU, why its numbers are not exact."""
-        return {
-            gpu_name(host.name, gpu.address): notes
-            for host in self.inventory.gpu_hosts
-            for gpu, notes in self._notes_on_counts(host)
-        }
+    def notes(self) -> Mapping[str, tuple[str, ...]]:
+        """Return by GPU the reasons why its counts are not exact."""
+        return {name: notes for host in self.inventory.gpu_hosts for name, notes in self.notes_of(host).items()}
+
+    def notes_of(self, host: HostFacts) -> Mapping[str, tuple[str, ...]]:
+        """Return the notes on the GPUs of one host, by name of the GPU."""
+        if host.moid not in self._notes:
+            self._notes[host.moid] = {gpu_name(host.name, gpu.address): notes for gpu, notes in self._gpu_notes(host)}
+        return self._notes[host.moid]
+
+    @cached_property
+    def _notes(self) -> dict[str, Mapping[str, tuple[str, ...]]]:
+        return {}
+
+    @cached_property
+    def _built(self) -> dict[tuple[str, frozenset[str]], tuple[record.Node, GpuAssignment]]:
+        """Keep the record of each host, by its id and the VMs that it is without."""
+        return {}
 
     @cached_property
     def holders(self) -> Mapping[str, record.Holder]:
@@ -113,10 +137,10 @@ class Snapshot:
         nodes: list[record.Node] = []
         claims: list[record.UnboundRequest] = []
         for host in self.inventory.hosts:
-            mine = [vm for vm in self._vms_on(host) if vm.vgpus and vm.moid not in without]
-            on_gpus = self._occupancy(host, mine)
-            nodes.append(self._node(host, on_gpus))
-            for vm in mine:
+            vms = [vm for vm in self._vms_on(host) if vm.vgpus and vm.moid not in without]
+            node, on_gpus = self._build(host, vms, without)
+            nodes.append(node)
+            for vm in vms:
                 if vm.template or (vm.running and vm.moid not in on_gpus.unlisted):
                     continue
                 # Where it runs is known, or where it will run without DRS.
@@ -127,6 +151,15 @@ class Snapshot:
                     for profile, count in sorted(counted.items())
                 )
         return record.Fleet(tuple(nodes), tuple(claims))
+
+    def _build(
+        self, host: HostFacts, vms: Sequence[VmFacts], without: frozenset[str]
+    ) -> tuple[record.Node, GpuAssignment]:
+        key = (host.moid, without.intersection(vm.moid for vm in self._vms_on(host)) if without else without)
+        if key not in self._built:
+            on_gpus = self._occupancy(host, vms)
+            self._built[key] = (self._node(host, on_gpus), on_gpus)
+        return self._built[key]
 
     def _occupancy(self, host: HostFacts, vms: Sequence[VmFacts]) -> GpuAssignment:
         mixing = {gpu.address: mode_of(host, gpu) != record.TIME_SLICED for gpu in host.gpus}
@@ -188,7 +221,7 @@ class Snapshot:
             blocked=blocked,
         )
 
-    def _notes_on_counts(self, host: HostFacts) -> Iterator[tuple[GpuFacts, tuple[str, ...]]]:
+    def _gpu_notes(self, host: HostFacts) -> Iterator[tuple[GpuFacts, tuple[str, ...]]]:
         on_gpus = self._occupancy(host, [vm for vm in self._vms_on(host) if vm.vgpus])
         here = {vm.moid for vm in self._vms_on(host)}
         unlisted = [
@@ -197,22 +230,22 @@ class Snapshot:
         ]
         for gpu in host.gpus:
             mode = mode_of(host, gpu)
-            found = list(unlisted)
+            notes = list(unlisted)
             if mode == record.MIXED_SIZE:
-                found.append("Where a vGPU may lie on a GPU with mixed sizes is known to the driver only.")
+                notes.append("Where a vGPU may lie on a GPU with mixed sizes is known to the driver only.")
             if mode == record.MIG and gpu.vms:
-                found.append("Where MIG instances lie is known to the driver only.")
+                notes.append("Where MIG instances lie is known to the driver only.")
             if gpu.vgpu_mode not in MODES and len({_is_mig(name) for name in offers(host, gpu, any_mode=True)}) > 1:
-                found.append("Before 8.0.3 vSphere does not tell whether a GPU is in MIG mode.")
-            found.extend(
+                notes.append("Before 8.0.3 vSphere does not tell whether a GPU is in MIG mode.")
+            notes.extend(
                 f"How many vGPUs of VM {self.vms[moid].name} are on this GPU is not told."
                 for moid in sorted(on_gpus.ambiguous & set(gpu.vms))
             )
-            found.extend(
+            notes.extend(
                 f"The GPU lists VM {moid}, which host {host.name} does not have."
                 for moid in sorted(set(gpu.vms) - here)
             )
-            yield gpu, tuple(found)
+            yield gpu, tuple(notes)
 
 
 def gpu_name(host: str, address: str) -> str:

@@ -35,7 +35,7 @@ def spellings(name: str) -> dict[str, str]:
 def gpu_record(snapshot: Snapshot, gpu: Gpu) -> Record:
     host = snapshot.hosts[gpu.node]
     shown = next(one for one in host.gpus if one.address == gpu.address)
-    notes = snapshot.estimates.get(gpu.name, ())
+    notes = snapshot.notes.get(gpu.name, ())
     return {
         **gpu.as_dict(),
         "graphics_type": SPELT.get(shown.graphics_type, shown.graphics_type),

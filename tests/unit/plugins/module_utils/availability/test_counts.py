@@ -11,20 +11,17 @@ from dataclasses import replace
 
 import pytest
 from ansible_collections.vgpu.fleet.plugins.module_utils.availability.counts import Availability, Count, select_nodes
-from ansible_collections.vgpu.fleet.plugins.module_utils.availability.fit import (
-    DemandDoesNotFit,
-    FitCheck,
-    InvalidDemand,
-    read_demand,
-)
+from ansible_collections.vgpu.fleet.plugins.module_utils.availability.fit import DemandDoesNotFit, FitCheck
 from ansible_collections.vgpu.fleet.plugins.module_utils.availability.label_selector import (
     InvalidSelector,
     parse_selector,
 )
+from ansible_collections.vgpu.fleet.plugins.module_utils.availability.request import read_demand
 from ansible_collections.vgpu.fleet.plugins.module_utils.fleet import catalog
 from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.model import Fleet, Gpu, Holder, UnboundRequest
+from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.availability import NodeCapacity
 from ansible_collections.vgpu.fleet.plugins.module_utils.planning.plan import known_profiles
-from ansible_collections.vgpu.fleet.plugins.module_utils.planning.request import NothingSelected
+from ansible_collections.vgpu.fleet.plugins.module_utils.planning.request import InvalidDemand, NothingSelected
 
 from tests.unit.plugins.module_utils.fleets import fleet, gpu, off, vm
 
@@ -51,7 +48,7 @@ def labelled(one: Gpu, name: str, labels: dict[str, str]) -> Gpu:
 def asked(record: Fleet, *entries: dict[str, object]) -> FitCheck:
     defaults = {"surge": 0, "owner": None}
     demands = read_demand([{**defaults, **entry} for entry in entries], known_profiles(record))
-    return FitCheck(available(record), demands)
+    return FitCheck(NodeCapacity(available(record)), demands)
 
 
 def pool(machines: int, count: int = 1, *, name: str = "pool", profile: str = "A2-4Q", **more: object) -> dict:
@@ -93,7 +90,7 @@ def test_u1_what_a_vm_runs_without_is_claimed_and_not_in_use():
     late = UnboundRequest(FOUR_Q, 2, vm("trainer"), pending=True)
     found = available(fleet(gpu("n1:a", "4Q 4Q 4Q"), claims=[late])).totals[FOUR_Q]
     assert (found.in_use, found.claimed, found.free_now, found.free) == (0, 2, 3, 1)
-    (told,) = asked(fleet(gpu("n1:a", "4Q 4Q"), claims=[late]), pool(1)).answers[0].reasons
+    (told,) = asked(fleet(gpu("n1:a", "4Q 4Q"), claims=[late]), pool(1)).results[0].reasons
     assert "2 claimed by default/trainer after a restart" in told
     assert "in use by" not in told
 
@@ -103,7 +100,7 @@ def test_m6_a_vm_counts_for_its_demand_by_its_name_whatever_its_labels():
     assert not asked(record, pool(1)).fits
     question = asked(record, pool(1, vms=["default/trainer"]))
     assert question.fits
-    assert question.answers[0].existing == ("default/trainer",)
+    assert question.results[0].existing == ("default/trainer",)
     assert not asked(record, pool(1, vms=["other/trainer"])).fits
 
 
@@ -157,9 +154,9 @@ def test_nodes_are_selected_by_name_or_pattern():
 def test_a_demand_that_fits_tells_where():
     question = asked(fleet(gpu("n1:a", "4Q 4Q"), gpu("n2:a", "4Q")), pool(3))
     assert question.fits
-    assert question.proven
-    assert question.answers[0].as_dict()["nodes"] == [{"node": "n1", "machines": 2}, {"node": "n2", "machines": 1}]
-    assert question.helps == []
+    assert question.exhaustive
+    assert question.results[0].as_dict()["nodes"] == [{"node": "n1", "machines": 2}, {"node": "n2", "machines": 1}]
+    assert question.suggestions == []
     question.require()
 
 
@@ -167,8 +164,8 @@ def test_a_surge_needs_room_as_well():
     record = fleet(gpu("n1:a", "4Q 4Q", vfs=2))
     assert asked(record, pool(2)).fits
     assert not asked(record, pool(2, surge=1)).fits
-    assert "Do without surge in pool." in asked(record, pool(2, surge=1)).helps
-    assert "Do without surge in pool." not in asked(record, pool(3, surge=1)).helps
+    assert "Set surge to 0 in pool." in asked(record, pool(2, surge=1)).suggestions
+    assert "Set surge to 0 in pool." not in asked(record, pool(3, surge=1)).suggestions
 
 
 def test_demands_are_placed_together():
@@ -176,16 +173,16 @@ def test_demands_are_placed_together():
     question = asked(record, pool(2, name="one"), pool(1, name="two"))
     assert not question.fits
     assert asked(record, pool(1, name="one"), pool(1, name="two")).fits
-    unmet = next(answer for answer in question.answers if not answer.fits)
-    assert "Alone it would fit: other demands want the same vGPUs." in unmet.reasons[0]
+    unmet = next(result for result in question.results if not result.fits)
+    assert "It would fit without the other demands." in unmet.reasons[0]
 
 
 def test_stopped_vms_keep_their_claim_before_a_demand():
     record = fleet(gpu("n1:a", "4Q 4Q", vfs=2), claims=[UnboundRequest(FOUR_Q, 1, vm("idle", running=False))])
     question = asked(record, pool(2))
     assert not question.fits
-    assert "Take the vGPUs out of the stopped VM default/idle." in question.helps
-    assert "1 claimed by stopped default/idle" in question.answers[0].reasons[0]
+    assert "Detach the vGPUs of the stopped VM default/idle." in question.suggestions
+    assert "1 claimed by stopped default/idle" in question.results[0].reasons[0]
 
 
 def test_what_the_owners_vms_hold_is_not_counted_twice():
@@ -193,8 +190,8 @@ def test_what_the_owners_vms_hold_is_not_counted_twice():
     assert not asked(record, pool(2)).fits
     question = asked(record, pool(2, owner="pool=gpu"))
     assert question.fits
-    assert question.answers[0].existing == ("default/one",)
-    assert question.answers[0].as_dict()["placed"] == 1
+    assert question.results[0].existing == ("default/one",)
+    assert question.results[0].as_dict()["placed"] == 1
 
 
 def test_an_owners_vm_with_other_vgpus_makes_way():
@@ -205,7 +202,7 @@ def test_an_owners_vm_with_other_vgpus_makes_way():
 def test_a_vm_belongs_to_one_demand_only():
     record = fleet(labelled(gpu("n1:a", "4Q@one", vfs=1), "one", POOL))
     question = asked(record, pool(1, name="one", owner="pool"), pool(1, name="two", owner="pool"))
-    assert [answer.fits for answer in question.answers] == [True, False]
+    assert [result.fits for result in question.results] == [True, False]
 
 
 def test_a_refusal_says_who_has_what_and_what_would_help():
@@ -217,29 +214,29 @@ def test_a_refusal_says_who_has_what_and_what_would_help():
         "Demand pool: 1 of 2 more machines fit; each needs 1 x NVIDIA A2-4Q on one node."
         " Free NVIDIA A2-4Q: n1 1; 1 in use by default/web; n2 (cordoned) does not count."
     )
-    assert question.helps == [
+    assert question.suggestions == [
         "Create 1 more NVIDIA A2-4Q on n1.",
         "Uncordon node n2.",
-        "Ask for fewer machines: 1 in pool.",
+        "Reduce the number of machines: 1 in pool.",
     ]
 
 
 def test_switching_sriov_on_is_offered_only_if_nothing_milder_creates_enough():
     question = asked(fleet(off("n1:a")), pool(2))
-    assert question.helps == ["Switch SR-IOV on where it is off and create 2 more NVIDIA A2-4Q on n1."]
+    assert question.suggestions == ["Enable SR-IOV where it is off and create 2 more NVIDIA A2-4Q on n1."]
 
 
 def test_no_more_is_created_than_is_needed():
     """One more beside the one that is free, rather than two elsewhere."""
     question = asked(fleet(gpu("n1:a", "4Q 4Q"), gpu("n2:a", "4Q")), pool(2, count=2))
-    assert question.helps[0] == "Create 1 more NVIDIA A2-4Q on n2."
+    assert question.suggestions[0] == "Create 1 more NVIDIA A2-4Q on n2."
 
 
 def test_an_offer_counts_each_slot_once():
     """Room for two of either profile is not room for two of both."""
     record = fleet(gpu("n1:a", "4Q 4A", vfs=16))
     question = asked(record, pool(3, name="q"), pool(3, name="a", profile="A2-4A"))
-    assert not any(help_.startswith("Create") for help_ in question.helps)
+    assert not any(suggestion.startswith("Create") for suggestion in question.suggestions)
 
 
 @pytest.mark.parametrize(
@@ -266,8 +263,8 @@ def test_a_large_fleet_is_answered_in_seconds_with_few_words():
     begin = time.process_time()
     question = asked(record, *(pool(10, name=f"pool-{number}") for number in range(40)))
     assert not question.fits
-    assert "and so on on" in question.helps[0]
-    assert len(question.helps[0]) < 500
+    assert "and so on on" in question.suggestions[0]
+    assert len(question.suggestions[0]) < 500
     assert time.process_time() - begin < 15
 
 

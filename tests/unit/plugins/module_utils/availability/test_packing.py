@@ -63,7 +63,7 @@ def assert_holds(free: Mapping[str, Mapping[str, int]], wanted: list[MachineGrou
 def test_as_many_machines_are_placed_as_by_trying_everything(free, wanted):
     found = place(free, wanted)
     assert_holds(free, wanted, found)
-    assert found.proven
+    assert found.exhaustive
     by_rank: dict[int, int] = {batch.rank: 0 for batch in wanted}
     for batch, nodes in zip(wanted, found.nodes, strict=True):
         by_rank[batch.rank] += sum(nodes.values())

@@ -105,6 +105,25 @@ def test_claims_are_bound_to_free_slots_of_one_node_beside_those_held_anyway() -
     assert bound.claims == ()
 
 
+def test_the_rest_of_a_vm_is_bound_on_the_node_of_the_slots_that_it_names() -> None:
+    # A VM cannot start with one vGPU of each node.
+    record = fleet(
+        gpu("n1:a", "4Q"),
+        gpu("n2:a", "4Q@late 4Q"),
+        claims=[UnboundRequest("NVIDIA A2-4Q", 1, vm("late", running=False))],
+    )
+    held = [gpu.node for gpu, slot in record.assign_unbound().slots() if slot.holders]
+    assert held == ["n2", "n2"]
+
+
+def test_vgpus_of_several_profiles_are_bound_on_the_node_that_has_all_of_them() -> None:
+    wanted = [UnboundRequest(f"NVIDIA A2-{name}", 1, vm("late", running=False)) for name in ("4C", "4Q")]
+    for one, other in (("4C", "4Q"), ("4Q", "4C")):
+        record = fleet(gpu("n1:a", one), gpu("n2:a", one), gpu("n2:b", other), claims=wanted)
+        held = [gpu.node for gpu, slot in record.assign_unbound().slots() if slot.holders]
+        assert held == ["n2", "n2"]
+
+
 def test_claims_that_find_no_slot_stay_claims_and_a_node_is_kept_to() -> None:
     record = fleet(
         gpu("n1:a", "4Q"),

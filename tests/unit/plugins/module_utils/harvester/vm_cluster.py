@@ -46,8 +46,10 @@ class Cluster:
                 self._put(r.VGPUS, objects.vgpu(function, node=node))
 
     # What tests arrange and look at
-    def enable(self, name: str, type_name: str) -> None:
-        self._patch_vgpu(name, {"spec": {"enabled": True, "vGPUTypeName": type_name}})
+    def enable(self, name: str, type_name: str, owner: str | None = None) -> None:
+        marks = {r.OWNER_ANNOTATION: owner} if owner else {}
+        spec = {"enabled": True, "vGPUTypeName": type_name}
+        self._patch_vgpu(name, {"metadata": {"annotations": marks}, "spec": spec})
 
     def add_vm(self, name: str, *entries: Json, **run: Any) -> None:
         vm = objects.vm(name)
@@ -74,6 +76,11 @@ class Cluster:
         vgpus = self.things[r.VGPUS].items()
         return {name: vgpu["spec"]["vGPUTypeName"] for name, vgpu in vgpus if vgpu["spec"]["enabled"]}
 
+    def owners(self) -> dict[str, str | None]:
+        """For whom each enabled vGPU is, by its mark."""
+        vgpus = {name: self.things[r.VGPUS][name]["metadata"] for name in self.layout()}
+        return {name: (one.get("annotations") or {}).get(r.OWNER_ANNOTATION) for name, one in vgpus.items()}
+
     def annotations(self) -> list[Json]:
         """Those of ours, wherever they are."""
         items = [*self.things[r.GPUS].values(), *self.things[r.VMS].values()]
@@ -89,6 +96,7 @@ class Cluster:
         vms = self.things[r.VMS].values()
         return {
             "layout": self.layout(),
+            "owners": self.owners(),
             "vms": {
                 vm["metadata"]["name"]: {
                     "entries": self.entries(vm["metadata"]["name"]),

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from ansible_collections.vgpu.fleet.plugins.module_utils.availability.fit import MachineDemand
+from ansible_collections.vgpu.fleet.plugins.module_utils.availability.fit import FitCheck
+from ansible_collections.vgpu.fleet.plugins.module_utils.availability.request import MachineDemand
 from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.model import Holder
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.availability import (
-    VsphereAvailability,
-    VsphereFitCheck,
-)
+from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.availability import HostsCapacity
+from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.counts import VsphereAvailability
 
 from tests.unit.plugins.module_utils.vsphere.facts import FIRST, SECOND, gpu, host, old_host, snapshot, vm
 
 
 def room(found, name="esx1"):
     return VsphereAvailability(found).now[name]
+
+
+def capacity(*hosts, vms=()):
+    return HostsCapacity(VsphereAvailability(snapshot(*hosts, vms=tuple(vms))))
 
 
 def fill(state, **vgpus):
@@ -98,24 +101,22 @@ def test_claims_are_placed_in_their_own_cluster():
 
 def test_another_order_is_tried_before_it_is_said_not_to_fit():
     """The small ones first would be spread over both GPUs."""
-    question = VsphereFitCheck(
-        VsphereAvailability(snapshot(host())), [demand(2, "small", **{"8q": 1}), demand(1, "large", **{"48q": 1})]
-    )
+    question = FitCheck(capacity(host()), [demand(2, "small", **{"8q": 1}), demand(1, "large", **{"48q": 1})])
     assert question.fits
-    assert question.proven
+    assert question.exhaustive
 
 
 def test_that_a_demand_does_not_fit_alone_is_proof():
-    available = VsphereAvailability(snapshot(host()))
-    alone = VsphereFitCheck(available, [demand(3, **{"48q": 1})])
-    assert (alone.fits, alone.proven) == (False, True)
-    both = VsphereFitCheck(available, [demand(3, **{"48q": 1}), demand(1, "more", **{"8q": 1})])
-    assert both.proven
-    tight = VsphereFitCheck(available, [demand(2, **{"48q": 1}), demand(1, "more", **{"8q": 1})])
-    assert (tight.fits, tight.proven) == (False, False)
-    assert "Alone it would fit" in " ".join(reason for answer in tight.answers for reason in answer.reasons)
+    available = capacity(host())
+    alone = FitCheck(available, [demand(3, **{"48q": 1})])
+    assert (alone.fits, alone.exhaustive) == (False, True)
+    both = FitCheck(available, [demand(3, **{"48q": 1}), demand(1, "more", **{"8q": 1})])
+    assert both.exhaustive
+    tight = FitCheck(available, [demand(2, **{"48q": 1}), demand(1, "more", **{"8q": 1})])
+    assert (tight.fits, tight.exhaustive) == (False, False)
+    assert "It would fit without" in " ".join(reason for result in tight.results for reason in result.reasons)
 
 
 def test_less_is_offered_as_help():
-    question = VsphereFitCheck(VsphereAvailability(snapshot(host())), [demand(3, **{"48q": 1})])
-    assert question.helps == ["Ask for 2 machines in pool."]
+    question = FitCheck(capacity(host()), [demand(3, **{"48q": 1})])
+    assert question.suggestions == ["Reduce the number of machines: 2 in pool."]

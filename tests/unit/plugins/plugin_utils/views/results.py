@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.model import Fleet
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere import availability as vsphere
+from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.counts import VsphereAvailability
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.read.fleet import Snapshot
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.result import records
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.result.findings import findings
@@ -38,5 +38,5 @@ def vsphere_info(found: Snapshot) -> Json:
 
 
 def vsphere_availability(found: Snapshot) -> Json:
-    available = vsphere.VsphereAvailability(found)
+    available = VsphereAvailability(found)
     return {"profiles": available.profile_records(), "nodes": available.node_records()}

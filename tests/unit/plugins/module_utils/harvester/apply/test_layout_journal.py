@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -45,10 +46,10 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def full() -> Cluster:
-    """Four unused A2-4Q on the first node."""
+    """Four unused A2-4Q on the first node, of two owners."""
     cluster = Cluster("n1", "n2")
-    for function in "4567":
-        cluster.enable(f"n1-00000800{function}", Q4)
+    for function, owner in zip("4567", ("blue", "red", None, None), strict=True):
+        cluster.enable(f"n1-00000800{function}", Q4, owner)
     return cluster
 
 
@@ -111,6 +112,7 @@ def test_the_journal_is_the_first_and_the_last_write_on_a_gpu() -> None:
         "sriov": True,
         "mode": TIME_SLICED,
         "instances": [],
+        "owners": {"n1-000008004": "blue", "n1-000008005": "red"},
     }
     assert [profile for _device, profile in told["after"]["vgpus"]] == [Q8, Q8]
     assert told["task"] == f"harvester_vgpu 2 x {Q8}"
@@ -148,6 +150,28 @@ def test_a_run_that_was_killed_after_any_write_is_finished_by_the_same_task() ->
         _planned, task = run(cluster)
         assert task.finished
         assert cluster.state() == finished(), f"killed after write {after} of {total}"
+
+
+def test_a_task_that_finishes_another_gives_the_marks_that_were_planned() -> None:
+    def owned() -> Cluster:
+        cluster = Cluster("n1")
+        for function in "4567":
+            cluster.enable(f"n1-00000800{function}", Q4, "blue")
+        return cluster
+
+    for owner in ("blue", None):
+        request = replace(EIGHTS, owner=owner)
+        whole = owned()
+        run(whole, request)
+        assert list(whole.owners().values()) == [owner, owner]
+        for after in range(1, len(whole.writes)):
+            cluster = owned()
+            cluster.killed_after = after
+            with pytest.raises(Killed):
+                run(cluster, request)
+            cluster.killed_after = None
+            run(cluster, request)
+            assert cluster.state() == whole.state(), f"killed after write {after}"
 
 
 def test_another_task_is_refused_and_names_the_run_and_what_it_does() -> None:

@@ -189,6 +189,29 @@ def _guest(draw: st.DrawFn, name: str, types: dict[str, str], free: set[str], do
     )
 
 
+def stopped_guest(*, names: list[str], edit: str = "") -> Guest:
+    """A stopped VM without an allocation annotation."""
+    return Guest(
+        name="vm-0",
+        state="stopped",
+        node="n1",
+        truth=[],
+        phase=None,
+        knows_node=False,
+        edit=edit,
+        note="missing",
+        noted=[],
+        names=names,
+        alone=False,
+        broken="",
+        running_for=0,
+        written_after=0,
+        written_before=0,
+        writer="nobody",
+        stamped=True,
+    )
+
+
 def _alike(truth: list[str], types: dict[str, str]) -> list[str]:
     """Other devices than these, as many, of the same types and on the same node; the same ones if there are none."""
     found: list[str] = []
@@ -475,6 +498,18 @@ def touched(world: World, steps: tuple[Step, ...]) -> set[str]:
     return found & world.truth.keys()
 
 
+def after(world: World, steps: Steps) -> World:
+    """The world once the steps are done."""
+    types, asked = dict(world.types), dict(world.asked)
+    for step in steps:
+        if step.action in ("disable", "enable") and step.slot:
+            types.pop(step.slot, None)
+            asked.pop(step.slot, None)
+        if step.action in ("enable", "correct") and step.slot and step.after:
+            types[step.slot] = asked[step.slot] = step.after
+    return replace(world, types=types, asked=asked)
+
+
 def referred_to(world: World) -> set[str]:
     """Devices that stopped VMs name, in their specs."""
     idle = [guest for guest in world.guests if guest.state == "stopped"]
@@ -533,6 +568,18 @@ def _check_that_stopped_vms_find_theirs(world: World, steps: tuple[Step, ...]) -
             assert left[name] + made[name] >= count, f"too few {name} are left for {idle}"
 
 
+def test_a_stopped_vm_that_names_one_of_its_two_vgpus_keeps_the_other_on_the_same_node() -> None:
+    """A plan used to give it the second one on another node, where it could not start with both."""
+    here = [device("n2", function) for function in (4, 5, 6)]
+    types = dict.fromkeys(here, TIME_SLICED[0])
+    asking = stopped_guest(names=[here[0], "vgpu-0"], edit="more")
+    world = World("1.3.2", False, types, {**types}, [asking])
+    layout = [{"profile": TIME_SLICED[0], "count": 1}]
+    made = reprofile_plan(shown(world).fleet, [f"{node}-000008000" for node in NODES], layout)
+    assert len(made["refusals"]) == 1
+    assert "default/vm-0" in made["refusals"][0]
+
+
 @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(world=worlds(), data=st.data())
 def test_reprofile_drift_and_addons_leave_guests_alone(world: World, data: st.DataObject) -> None:
@@ -547,15 +594,19 @@ def test_reprofile_drift_and_addons_leave_guests_alone(world: World, data: st.Da
     gpus = [f"{node}-000008000" for node in NODES]
     made = reprofile_plan(taken.fleet, gpus, layout, [{"name": name, "namespace": "default"} for name in allowed])
     stopped: set[str] = set()
-    for change in made["work"]:
+    left = world
+    for change in made["work"] if not made["refusals"] else ():
         stopped |= {vm["name"] for vm in change["vms"]}
         assert stopped <= set(allowed)
         # Once these are stopped, the layout is made without touching what others have.
-        left = replace(world, guests=[guest for guest in world.guests if guest.name not in stopped])
+        left = replace(left, guests=[guest for guest in left.guests if guest.name not in stopped])
         profile, count = layout[0]["profile"], layout[0]["count"]
         demand = Demand(profile, count, "gpu", gpus=tuple(change["gpus"]))
         steps = plan(Seen(shown(left)).fleet, [demand], POLICY).steps
         assert not touched(left, steps), f"{steps} touch {left.truth}"
+        _check_that_stopped_vms_find_theirs(left, steps)
+        # The next GPUs are planned once these are done.
+        left = after(left, steps)
     # Drift repairs devices only if that is harmless.
     drift = harvester_drift(
         found, driver={"diff": {"before": {"enabled": True}, "after": {"enabled": False}}}, unused=False

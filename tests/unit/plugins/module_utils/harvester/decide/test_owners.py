@@ -12,6 +12,7 @@ from ansible_collections.vgpu.fleet.plugins.module_utils.harvester import paths 
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.apply.runner import patch_for
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.decide.devices import DeviceRequest
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.decide.layout import VgpuRequest, request_from
+from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.decide.owners import marked, marked_as_before
 from ansible_collections.vgpu.fleet.plugins.module_utils.planning.plan import Plan
 from ansible_collections.vgpu.fleet.plugins.module_utils.planning.request import Demand, Policy
 from ansible_collections.vgpu.fleet.plugins.module_utils.planning.steps import Step
@@ -105,6 +106,40 @@ def test_the_mark_is_part_of_the_request_that_enables_and_goes_with_the_one_that
     assert "metadata" not in body(disable)
     for step in (enable, disable):
         assert body(step, **stale)["metadata"]["annotations"] == {r.OWNER_ANNOTATION: None}
+
+
+def test_a_vgpu_that_is_only_enabled_again_keeps_its_mark_whoever_asks_for_it() -> None:
+    """As the repair of drift does: it disables a device and enables it as its spec says."""
+    record = owned(fleet(gpu("n1:a", "4Q~4C 4Q")), {"n1:a-00": "blue"})
+    wish = DeviceRequest("n1:a-00", "NVIDIA A2-4C")
+    plan = VgpuRequest(wishes=(wish,), policy=Policy(reprofile=True)).plan(record)
+    assert changes(plan) == [("disable", "n1:a-00", None), ("enable", "n1:a-00", "blue")]
+    # Another profile is another vGPU.
+    other = DeviceRequest("n1:a-00", "NVIDIA A2-4A")
+    plan = VgpuRequest(wishes=(other,), policy=Policy(reprofile=True)).plan(record)
+    assert changes(plan)[-1] == ("enable", "n1:a-00", None)
+
+
+def test_a_vgpu_that_comes_back_on_another_device_keeps_its_mark() -> None:
+    """On new MIG instances, vGPUs come back on the devices that are empty."""
+    record = owned(fleet(gpu("n1:a", "4Q 4Q 2Q")), {"n1:a-00": "blue", "n1:a-02": "red"})
+    gone = [Step("disable", "n1", "n1:a", f"n1:a-0{number}") for number in range(3)]
+    made = [Step("enable", "n1", "n1:a", f"n1:a-0{number}", after=FOUR_Q) for number in (1, 3, 4)]
+    owners = [step.owner for step in marked(record, [*gone, *made], "green")[3:]]
+    # The one without a mark comes back without one, blue's comes back elsewhere, and the third is new.
+    assert owners == [None, "blue", "green"]
+
+
+def test_vgpus_of_another_profile_belong_to_the_owner_of_those_before() -> None:
+    steps = [Step("enable", "n1", "g", slot, after=TWO_Q) for slot in ("a", "b", "c")]
+
+    def owners(**before: str | None) -> list[str | None]:
+        return [step.owner for step in marked_as_before(steps, {"g": before})]
+
+    assert owners(a="blue", b="blue") == ["blue", "blue", "blue"]
+    assert owners(a="blue", b="red") == ["blue", "red", None]
+    assert owners(a="blue", b=None) == ["blue", None, None]
+    assert owners() == [None, None, None]
 
 
 def test_a_mark_on_a_disabled_vgpu_means_nothing() -> None:

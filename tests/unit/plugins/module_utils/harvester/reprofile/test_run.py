@@ -45,10 +45,10 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def in_use() -> Cluster:
-    """Four A2-4Q on the first node, of which two VMs have one each."""
+    """Four A2-4Q on the first node, of which two VMs have one each. One owner has enabled all of them."""
     cluster = Cluster("n1", "n2")
     for function in "4567":
-        cluster.enable(f"n1-00000800{function}", Q4)
+        cluster.enable(f"n1-00000800{function}", Q4, "blue")
     cluster.add_vm("trainer", RENDER, runStrategy="RerunOnFailure")
     cluster.add_vm("older", {"name": "vgpu-0", "deviceName": FOUR}, running=True)
     return cluster
@@ -75,6 +75,7 @@ def test_it_is_done_and_says_so_once() -> None:
     }
     assert state["vms"]["older"]["run"] == {"running": True}
     assert state["journal"] == []
+    assert list(state["owners"].values()) == ["blue", "blue"]
     count = len(cluster.writes)
     assert not run(cluster)[0].changed
     assert len(cluster.writes) == count
@@ -87,7 +88,7 @@ def finished() -> dict[str, Any]:
 
 
 def _counted(state: dict[str, Any]) -> dict[str, Any]:
-    return {**state, "layout": sorted(state["layout"].values())}
+    return {**state, "layout": sorted(state["layout"].values()), "owners": sorted(state["owners"].values())}
 
 
 def writes_of_a_run() -> int:

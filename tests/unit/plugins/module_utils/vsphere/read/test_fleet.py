@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.availability import VsphereAvailability
+from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.counts import VsphereAvailability
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.read.inventory import ConfiguredGraphics, ProfileFacts
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.read.mig import instances
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.result.findings import findings
@@ -87,13 +87,13 @@ def test_a_running_vm_that_no_gpu_lists_is_a_claim_on_its_host_and_a_doubt():
     found = snapshot(host(), vms=(vm("lagging", "nvidia_a40-8q"),))
     (claim,) = found.fleet.claims
     assert (claim.node, claim.holder.running) == ("esx1", True)
-    assert all("lagging" in notes[0] for notes in found.estimates.values())
+    assert all("lagging" in notes[0] for notes in found.notes.values())
 
 
 def test_a_vm_that_the_host_does_not_have_is_a_doubt():
     found = snapshot(host("esx1", gpu(FIRST, "vm-99"), gpu(SECOND)))
-    assert "vm-99" in found.estimates["esx1-00003b000"][0]
-    assert not found.estimates["esx1-00003d000"]
+    assert "vm-99" in found.notes["esx1-00003b000"][0]
+    assert not found.notes["esx1-00003d000"]
 
 
 def test_the_fleet_without_a_vm_offers_what_it_held_back():
@@ -137,7 +137,7 @@ def test_both_kinds_of_profiles_and_no_mode_are_a_doubt():
     both = old_host("esx1", gpu(FIRST, device=A100, vgpu_mode=None), profiles=(*MIG_PROFILES, "grid_a100-10c"))
     found = snapshot(both)
     assert only(found).mode == "time_sliced"
-    assert "MIG" in found.estimates["esx1-00003b000"][0]
+    assert "MIG" in found.notes["esx1-00003b000"][0]
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,282 @@
+# Copyright: (c) 2026, The vgpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Count the vGPUs that are free on vSphere, by profile, host and cluster. Pure.
+
+A vGPU exists while its VM runs, so the free vGPUs are room on GPUs, which profiles share: each count holds for its
+profile alone. `free` is what is left when all VMs that are off have started.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+from ansible_collections.vgpu.fleet.plugins.module_utils.availability.counts import Count, VmHolding
+from ansible_collections.vgpu.fleet.plugins.module_utils.errors import join_names
+from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.model import Fleet, Holder, Node, UnboundRequest
+from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.profile import parse_or_none
+from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.capacity import GpuClasses, HostCapacity
+from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.read.fleet import (
+    Snapshot,
+    gpu_name,
+    offers,
+    pinned_by_type,
+)
+from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.result.records import spellings
+
+State = dict[str, HostCapacity]
+
+
+class CapacityCache:
+    """Capacities of hosts, shared between what-if variants of one snapshot."""
+
+    def __init__(self) -> None:
+        self.classes = GpuClasses()
+        # By id of the record of the host. The record is kept as well, so that its id stays its own.
+        self._hosts: dict[int, tuple[Node, HostCapacity]] = {}
+
+    def capacity_of(self, snapshot: Snapshot, node: Node) -> HostCapacity:
+        if id(node) not in self._hosts:
+            host = snapshot.hosts[node.name]
+            capacity = HostCapacity(
+                node,
+                {gpu_name(host.name, gpu.address): offers(host, gpu) for gpu in host.gpus},
+                by_type=pinned_by_type(host),
+                estimated=[name for name, notes in snapshot.notes_of(host).items() if notes],
+                classes=self.classes,
+            )
+            self._hosts[id(node)] = (node, capacity)
+        return self._hosts[id(node)][1].copy()
+
+
+@dataclass(frozen=True)
+class VsphereAvailability:
+    """The counts of a snapshot without the VMs `released`, by id."""
+
+    snapshot: Snapshot
+    released: frozenset[str] = frozenset()
+    cache: CapacityCache = field(default_factory=CapacityCache, compare=False, repr=False)
+
+    @cached_property
+    def fleet(self) -> Fleet:
+        return self.snapshot.fleet_without(*self.released)
+
+    @cached_property
+    def nodes(self) -> tuple[Node, ...]:
+        return tuple(node for node in self.fleet.ordered_nodes if node.gpus)
+
+    @cached_property
+    def holdings(self) -> dict[str, VmHolding]:
+        """Return all VMs with vGPUs, by path. VMs that are off are bound to no host where DRS chooses one."""
+        holders: dict[str, Holder] = {}
+        amounts: dict[str, dict[str | None, Counter[str]]] = {}
+
+        def add(holder: Holder, node: str | None, profile: str, count: int) -> None:
+            holders.setdefault(holder.path, holder)
+            amounts.setdefault(holder.path, {}).setdefault(node, Counter())[profile] += count
+
+        for gpu, slot in self.fleet.slots():
+            for holder in slot.holders:
+                add(holder, gpu.node, slot.profile or "", 1)
+        for claim in self.fleet.ordered_claims:
+            add(claim.holder, claim.node, claim.profile, claim.count)
+        return {
+            path: VmHolding(holders[path], sum(amounts[path].values(), Counter()), amounts[path])
+            for path in sorted(holders)
+        }
+
+    # Hosts at different times
+    @cached_property
+    def now(self) -> State:
+        """Return the hosts with all running VMs, including those that no GPU lists."""
+        return self._state(lambda claim: claim.holder.running)
+
+    @cached_property
+    def after_bound_claims(self) -> State:
+        """Return the hosts after the VMs that are off and bound to a host have started."""
+        return self._state(lambda claim: claim.node is not None)
+
+    @cached_property
+    def after_claims(self) -> State:
+        """Return the hosts after all VMs that are off have started, as far as there is room."""
+        state = {name: capacity.copy() for name, capacity in self.after_bound_claims.items()}
+        clusters: dict[str, list[HostCapacity]] = {}
+        for name, capacity in state.items():
+            clusters.setdefault(self._cluster_id(name), []).append(capacity)
+        # Hosts only fill up, so a host that has refused a VM refuses the next VM with the same vGPUs.
+        refused: dict[tuple[tuple[str, int], ...], set[str]] = {}
+        for holder, vgpus in self._vms(claim for claim in self.fleet.ordered_claims if claim.node is None):
+            full = refused.setdefault(tuple(sorted(vgpus.items())), set())
+            hosts = [host for host in clusters.get(self.snapshot.cluster_of(holder), ()) if host.node.name not in full]
+            for host in sorted(hosts, key=lambda host: (-host.used, host.node.name)):
+                if host.admit(vgpus, holder):
+                    break
+                full.add(host.node.name)
+        return state
+
+    def _state(self, counts: Callable[[UnboundRequest], bool]) -> State:
+        state = {node.name: self.cache.capacity_of(self.snapshot, node) for node in self.nodes}
+        hosts = {claim.holder.path: claim.node for claim in self.fleet.ordered_claims}
+        for holder, vgpus in self._vms(filter(counts, self.fleet.ordered_claims)):
+            host = state.get(hosts[holder.path] or "")
+            if host:
+                host.admit(vgpus, holder)
+        return state
+
+    @staticmethod
+    def _vms(claims: Iterable[UnboundRequest]) -> list[tuple[Holder, Mapping[str, int]]]:
+        """Return the VMs of claims, the largest first, each with all that it claims."""
+        by_path: dict[str, tuple[Holder, dict[str, int]]] = {}
+        for claim in claims:
+            vgpus = by_path.setdefault(claim.holder.path, (claim.holder, {}))[1]
+            vgpus[claim.profile] = vgpus.get(claim.profile, 0) + claim.count
+        return sorted(by_path.values(), key=lambda entry: (-size_of(entry[1]), entry[0].path))
+
+    # Counts
+    @cached_property
+    def profiles(self) -> list[str]:
+        offered = {name for host in self.now.values() for name in host.profiles()}
+        return sorted(offered | {claim.profile for claim in self.fleet.claims}, key=_by_size)
+
+    @cached_property
+    def _claims(self) -> Mapping[tuple[str | None, str], Sequence[UnboundRequest]]:
+        """Return the claims by host and profile."""
+        found: dict[tuple[str | None, str], list[UnboundRequest]] = {}
+        for claim in self.fleet.claims:
+            found.setdefault((claim.node, claim.profile), []).append(claim)
+        return found
+
+    @cached_property
+    def _on_gpus(self) -> Counter[tuple[str, str]]:
+        """Return the running vGPUs by GPU and profile."""
+        return Counter((gpu.name, slot.profile) for gpu, slot in self.fleet.slots() if slot.profile)
+
+    def count(self, node: Node, profile: str) -> Count:
+        """Count one profile on one host, without VMs that are off and may start on any host of their cluster."""
+        claims = self._claims.get((node.name, profile), ())
+        in_use = sum(self._on_gpus[gpu.name, profile] for gpu in node.gpus)
+        in_use += sum(claim.count for claim in claims if claim.holder.running)
+        free_now = self.now[node.name].count(profile)
+        return Count(
+            allocatable=in_use + free_now,
+            configured=in_use,
+            in_use=in_use,
+            claimed=sum(claim.count for claim in claims if not claim.holder.running),
+            free_now=free_now,
+            free=self.after_bound_claims[node.name].count(profile),
+        )
+
+    def total(self, nodes: Collection[Node], profile: str) -> Count:
+        """Count one profile on several hosts, with VMs that are off and may start on any of them."""
+        clusters = {self._cluster_id(node.name) for node in nodes}
+        summed = Count()
+        for node in nodes:
+            if node.usable:
+                summed = summed + self.count(node, profile)
+        unbound = sum(
+            claim.count
+            for claim in self._claims.get((None, profile), ())
+            if self.snapshot.cluster_of(claim.holder) in clusters
+        )
+        free = sum(self.after_claims[node.name].count(profile) for node in nodes)
+        return replace(summed, claimed=summed.claimed + unbound, free=free)
+
+    # Results
+    def profile_records(self) -> list[dict[str, Any]]:
+        return [self._profile_record(profile) for profile in self.profiles]
+
+    def _profile_record(self, profile: str) -> dict[str, Any]:
+        by_cluster: dict[str, list[Node]] = {}
+        for node in self.nodes:
+            by_cluster.setdefault(self._cluster_id(node.name), []).append(node)
+        nodes = [self._node_record(node, profile) for node in self.nodes]
+        exact = {record["node"]: record["exact"] for record in nodes}
+        return {
+            "profile": profile,
+            "spellings": spellings(profile),
+            **self.total(self.nodes, profile).as_dict(),
+            "exact": all(exact.values()),
+            "clusters": sorted(
+                (self._cluster_record(members, profile, exact) for members in by_cluster.values()),
+                key=lambda record: (record["cluster"], record["datacenter"]),
+            ),
+            "nodes": [record for record in nodes if record["gpus"] or record["claimed"]],
+        }
+
+    def _cluster_record(self, nodes: Sequence[Node], profile: str, exact: Mapping[str, bool]) -> dict[str, Any]:
+        host = self.snapshot.hosts[nodes[0].name]
+        return {
+            "cluster": host.cluster,
+            "datacenter": host.datacenter,
+            **self.total(nodes, profile).as_dict(),
+            "exact": all(exact[node.name] for node in nodes),
+        }
+
+    def _cluster_id(self, host: str) -> str:
+        return self.snapshot.hosts[host].cluster_id
+
+    def _node_record(self, node: Node, profile: str) -> dict[str, Any]:
+        rooms = self.now[node.name].rooms(profile)
+        later = self.after_bound_claims[node.name].counts(profile)
+        return {
+            "node": node.name,
+            "usable": node.usable,
+            **self.count(node, profile).as_dict(),
+            "exact": all(room.exact for room in rooms),
+            "gpus": [
+                {
+                    "gpu": room.gpu,
+                    "in_use": self._on_gpus[room.gpu, profile],
+                    "free_now": room.count,
+                    "free": later[room.gpu],
+                    "exact": room.exact,
+                    "reason": room.reason,
+                }
+                for room in rooms
+            ],
+        }
+
+    def device_records(self) -> list[dict[str, Any]]:
+        return [
+            {
+                "name": slot.name,
+                "node": gpu.node,
+                "profile": slot.profile,
+                "state": slot.state,
+                "holders": sorted(holder.path for holder in slot.holders),
+                "label": f"{slot.profile} (GPU {gpu.address} of {gpu.node}, {join_names(map(str, slot.holders))})",
+            }
+            for gpu, slot in self.fleet.slots()
+            if slot.profile
+        ]
+
+    def node_records(self) -> list[dict[str, Any]]:
+        return [
+            {"name": node.name, "usable": node.usable and bool(node.gpus), "reason": unusable_because(node)}
+            for node in self.fleet.ordered_nodes
+        ]
+
+
+def unusable_because(node: Node) -> str:
+    """Return why no VM can start on a host, or nothing."""
+    if not node.ready:
+        return "not connected"
+    if not node.schedulable:
+        return "in maintenance mode"
+    return "" if node.gpus else "has no NVIDIA GPU"
+
+
+def size_of(vgpus: Mapping[str, int]) -> int:
+    """Return the framebuffer of some vGPUs in MiB."""
+    parsed = ((parse_or_none(profile), count) for profile, count in vgpus.items())
+    return sum(profile.mib * count for profile, count in parsed if profile)
+
+
+def _by_size(profile: str) -> tuple[str, int, str]:
+    parsed = parse_or_none(profile)
+    return (parsed.key[0], parsed.mib, profile) if parsed else ("", 0, profile)
