@@ -65,9 +65,9 @@ def reference(playbook: Path) -> str:
 
 def _reference(playbook: Path) -> Iterator[str]:
     commands = [line[1:].strip() for line in head(playbook) if line.startswith("#   ansible-playbook ")]
-    yield from ["## How is it run?", "", "```console", *(f"$ {command}" for command in commands), "```", ""]
+    yield from ["## Run the playbook", "", "```console", *(f"$ {command}" for command in commands), "```", ""]
     found = entries(playbook)
-    yield from ["## Which variables are there?", "", "| variable | |", "|---|---|"]
+    yield from ["## Variables", "", "| variable | |", "|---|---|"]
     for one in found:
         names = ", ".join(f"`{name}`" for name in one.names)
         yield f"| {names} | {one.text} |"
@@ -82,7 +82,7 @@ def _reference(playbook: Path) -> Iterator[str]:
 
 
 def _of_role(role: str) -> Iterator[str]:
-    yield from [f"### Of the role {role}", "", "| variable | | default |", "|---|---|---|"]
+    yield from [f"### Variables of the role {role}", "", "| variable | | default |", "|---|---|---|"]
     for name, option in options(role).items():
         said = option["description"]
         text = MARKUP.sub(r"`\1`", " ".join(said if isinstance(said, list) else [said]))

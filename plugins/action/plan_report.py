@@ -25,7 +25,7 @@ ARGUMENTS = {
 
 
 class ActionModule(ActionBase):  # type: ignore[misc]
-    """Say what a dry run would change, and draw it. The page is output, so it is also written in check mode."""
+    """Describe what a dry run would change, as text and as a page. The page is also written in check mode."""
 
     TRANSFERS_FILES = False
     _requires_connection = False
@@ -50,7 +50,7 @@ class ActionModule(ActionBase):  # type: ignore[misc]
 
 
 def this_run() -> str:
-    """Return what all tasks of one ansible-playbook have in common: the process that started the workers."""
+    """Return an ID that all tasks of one ansible-playbook share: the process that started the workers."""
     parent = os.getppid()
     try:
         started = os.stat(f"/proc/{parent}").st_ctime

@@ -12,7 +12,7 @@ from ansible import constants
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
-# Their output is read by programs, which plain lines in between would break.
+# Programs read the output of these callbacks; plain lines would break it.
 STRUCTURED_OUTPUT = ("json", "jsonl")
 
 
@@ -41,6 +41,6 @@ class ActionModule(ActionBase):  # type: ignore[misc]
 
 
 def is_structured_output() -> bool:
-    """Tell whether standard output is for a program. ansible-runner wraps the callback that the user chose."""
+    """Return whether standard output is for a program. ansible-runner wraps the callback that the user chose."""
     chosen = os.environ.get("ORIGINAL_STDOUT_CALLBACK") or constants.DEFAULT_STDOUT_CALLBACK
     return str(chosen).rpartition(".")[2] in STRUCTURED_OUTPUT

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Documentation that the Harvester modules share: how to reach the cluster, and how long to wait for it."""
+"""Documentation that the Harvester modules share: connection and waiting."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ options:
   kubeconfig:
     description:
       - Path to a kubeconfig file, or its content as a dictionary.
-      - One downloaded from Harvester or from Rancher works, also one that runs a program to get its credentials.
-      - Without this option, O(host) or a service account, E(KUBECONFIG) and then C(~/.kube/config) are used.
-      - If this option, or O(host) with credentials, is given, cluster and credentials in the environment are ignored.
-        A job can therefore hold the credentials of another cluster.
+      - You can use a kubeconfig downloaded from Harvester or from Rancher, including one that runs a program to get
+        its credentials.
+      - Without this option, O(host) or a service account, the module uses E(KUBECONFIG) and then C(~/.kube/config).
+      - If this option, or O(host) with credentials, is given, the module ignores the cluster and credentials of the
+        environment. So a job can have credentials of another cluster in its environment.
       - Can also be given in the environment variable E(K8S_AUTH_KUBECONFIG).
     type: raw
   context:
@@ -26,7 +27,7 @@ options:
     type: str
   host:
     description:
-      - URL of the API server. One of Rancher's proxy, C(https://rancher.example/k8s/clusters/c-m-abcdef), will do.
+      - URL of the API server, or of Rancher's proxy, such as C(https://rancher.example/k8s/clusters/c-m-abcdef).
       - Can also be given in the environment variable E(K8S_AUTH_HOST).
     type: str
   api_key:
@@ -36,7 +37,7 @@ options:
     type: str
   username:
     description:
-      - User for HTTP basic authentication, which needs a proxy that offers it.
+      - User for HTTP basic authentication, which requires a proxy that supports it.
       - Can also be given in the environment variable E(K8S_AUTH_USERNAME).
     type: str
   password:
@@ -58,28 +59,26 @@ options:
     aliases: [key_file]
   ca_cert:
     description:
-      - Path to the certificate of the authority that signed the API server's certificate.
+      - Path to the CA certificate of the API server.
       - Can also be given in the environment variable E(K8S_AUTH_SSL_CA_CERT).
-      - The variable is about the cluster that the environment names. It is ignored if O(kubeconfig), or O(host) with
-        credentials, is given.
+      - The environment variable is ignored if O(kubeconfig), or O(host) with credentials, is given.
     type: path
     aliases: [ssl_ca_cert]
   validate_certs:
     description:
-      - Whether to verify the API server's certificate. It is verified unless this, or the kubeconfig, says otherwise.
+      - Whether to verify the certificate of the API server. Defaults to the setting of the kubeconfig, or to V(true).
       - Can also be given in the environment variable E(K8S_AUTH_VERIFY_SSL).
-      - The variable is about the cluster that the environment names. It is ignored if O(kubeconfig), or O(host) with
-        credentials, is given.
+      - The environment variable is ignored if O(kubeconfig), or O(host) with credentials, is given.
     type: bool
     aliases: [verify_ssl]
   proxy:
     description:
-      - URL of an HTTP proxy to connect through. E(HTTPS_PROXY) and the like are not looked at.
+      - URL of an HTTP proxy to connect through. The module ignores E(HTTPS_PROXY) and similar variables.
       - Can also be given in the environment variable E(K8S_AUTH_PROXY).
     type: str
   no_proxy:
     description:
-      - Hosts and domains, separated by commas, that are not reached through O(proxy).
+      - Comma-separated hosts and domains to connect to without O(proxy).
       - Can also be given in the environment variable E(K8S_AUTH_NO_PROXY).
     type: str
   proxy_headers:
@@ -89,62 +88,63 @@ options:
     suboptions:
       proxy_basic_auth:
         description:
-          - User and password for the proxy, with a colon between them.
+          - User and password for the proxy, separated by a colon.
           - Can also be given in the environment variable E(K8S_AUTH_PROXY_HEADERS_PROXY_BASIC_AUTH).
         type: str
       basic_auth:
         description:
-          - User and password for basic authentication, with a colon between them.
+          - User and password for basic authentication, separated by a colon.
           - Can also be given in the environment variable E(K8S_AUTH_PROXY_HEADERS_BASIC_AUTH).
         type: str
       user_agent:
         description:
-          - The user agent to name.
+          - Value of the C(User-Agent) header.
           - Can also be given in the environment variable E(K8S_AUTH_PROXY_HEADERS_USER_AGENT).
         type: str
   persist_config:
     description:
-      - Whether refreshed tokens are written back to the kubeconfig, where it has an authentication provider.
+      - Whether to write refreshed tokens of an authentication provider back to the kubeconfig.
       - Can also be given in the environment variable E(K8S_AUTH_PERSIST_CONFIG).
     type: bool
   impersonate_user:
     description:
-      - User to act as.
+      - User to impersonate.
       - Can also be given in the environment variable E(K8S_AUTH_IMPERSONATE_USER).
     type: str
   impersonate_groups:
     description:
-      - Groups to act as a member of.
+      - Groups to impersonate.
       - Can also be given in the environment variable E(K8S_AUTH_IMPERSONATE_GROUPS), separated by commas.
     type: list
     elements: str
   harvester_version:
     description:
-      - The version of Harvester, such as V(1.7) or V(v1.8.1), where the cluster itself does not tell it correctly.
-      - Up to 1.7 vGPUs are mediated devices; from 1.8 on they are virtual functions with a vendor's driver.
-      - By default the cluster's setting C(server-version) decides; if it cannot be read, the look of the devices does.
+      - The version of Harvester, such as V(1.7) or V(v1.8.1), if the cluster reports it incorrectly.
+      - Up to 1.7, vGPUs are mediated devices. From 1.8 on, they are virtual functions with a vendor-specific driver.
+      - Defaults to the setting C(server-version) of the cluster. If the module cannot read it, it detects the version
+        from the devices.
     type: str
 requirements:
-  - Python package C(urllib3), which Ansible's own dependencies or C(kubernetes) bring along
+  - Python package C(urllib3), a dependency of C(kubernetes)
   - Python package C(PyYAML)
   - Python package C(kubernetes) if the kubeconfig runs a program to get its credentials, or consists of several files
 notes:
-  - The API is used directly, so the module runs wherever the API server can be reached, mostly on C(localhost).
-  - The permissions it needs are listed, as a ClusterRole, in the collection's documentation.
+  - Run the module on a host that can reach the API server, usually C(localhost).
+  - The documentation of the collection lists the required permissions as a ClusterRole.
 """
 
     WAITING = r"""
 options:
   wait:
     description:
-      - Whether to wait until the outcome is there. Harvester does the work after it has taken the request.
-      - Even with V(false), a step that depends on an earlier one waits for it.
+      - Whether to wait until the change is effective. Harvester applies a change after it has accepted the request.
+      - Even with V(false), a step that depends on an earlier step waits for it.
     type: bool
     default: true
   wait_timeout:
     description:
-      - How many seconds to wait for everything together.
-      - When they are over, the task fails, says what is missing, and names the likely causes that it found by looking.
+      - Maximum time to wait for all changes together, in seconds.
+      - After that the task fails, and reports what is missing and the likely causes that it detected.
     type: int
     default: 300
 """
@@ -153,10 +153,10 @@ options:
 options:
   fail_fast:
     description:
-      - Whether to fail as soon as it is certain that waiting is pointless, instead of when O(wait_timeout) is over.
+      - Whether to fail as soon as the wait cannot succeed, instead of after O(wait_timeout).
       - >-
-        That is the case if the NVIDIA driver pod of a node cannot start (such as C(CrashLoopBackOff) or
-        C(ImagePullBackOff)), a node has not been ready for 60 seconds, or the API server has not answered for 60
+        This applies if the NVIDIA driver pod of a node cannot start (such as C(CrashLoopBackOff) or
+        C(ImagePullBackOff)), if a node has not been ready for 60 seconds, or if the API server has not answered for 60
         seconds.
     type: bool
     default: true

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Documentation that the vSphere modules share: how to reach vCenter, and which hosts are meant."""
+"""Documentation that the vSphere modules share: connection and selection of hosts."""
 
 from __future__ import annotations
 
@@ -35,42 +35,42 @@ options:
     default: 443
   validate_certs:
     description:
-      - Whether the certificate of vCenter is verified.
+      - Whether to verify the certificate of vCenter.
       - Can also be given in the environment variable E(VMWARE_VALIDATE_CERTS).
     type: bool
     default: true
   proxy_host:
     description:
-      - Name or address of an HTTP proxy to reach vCenter through.
+      - Name or address of an HTTP proxy to connect through.
       - Can also be given in the environment variable E(VMWARE_PROXY_HOST).
     type: str
   proxy_port:
     description:
-      - Port of the proxy; V(80) if it is not given.
+      - Port of the proxy. Defaults to V(80).
       - Can also be given in the environment variable E(VMWARE_PROXY_PORT).
     type: int
 requirements:
   - Python package C(pyvmomi)
 notes:
-  - The options are those of the collection C(vmware.vmware), so credentials that serve it serve here as well.
-  - The module runs wherever vCenter can be reached, mostly on C(localhost).
+  - The options are the same as in the collection C(vmware.vmware), so you can use the same credentials.
+  - Run the module on a host that can reach vCenter, usually C(localhost).
 """
 
     HOSTS = r"""
 options:
   datacenter:
     description:
-      - The datacenter whose hosts are meant, by name or by inventory path such as V(/europe/dc1).
-      - Needed where two datacenters have a O(cluster) of the same name.
+      - The datacenter of the hosts, by name or by inventory path such as V(/europe/dc1).
+      - Required if two datacenters have a O(cluster) of the same name.
     type: str
   cluster:
     description:
-      - The cluster whose hosts are meant.
+      - The cluster of the hosts.
     type: str
   esxi_hosts:
     description:
-      - The hosts that are meant, by name or shell pattern.
-      - With O(cluster) or O(datacenter) as well, a host has to be in there.
+      - The hosts, by name or shell pattern.
+      - With O(cluster) or O(datacenter), a host also has to be in that cluster or datacenter.
       - An empty list selects no host.
     type: list
     elements: str

@@ -9,7 +9,7 @@ name: capacity_report
 short_description: Show capacity as a table
 version_added: 0.1.0
 description:
-  - Turns the result of M(vgpu.fleet.vgpu_availability) into a table for people, and into a few numbers for programs.
+  - Converts the result of M(vgpu.fleet.vgpu_availability) into a table for people and a summary for programs.
   - Print the table with M(vgpu.fleet.show), which does not wrap it in JSON.
 positional: _input
 options:
@@ -23,7 +23,7 @@ options:
     choices: [harvester, vsphere]
     default: harvester
   profiles:
-    description: Profiles to show, in any spelling. Without any, those that exist.
+    description: Profiles to show, in any spelling. Defaults to all existing profiles.
     type: list
     elements: str
   info:
@@ -33,8 +33,8 @@ options:
     type: dict
   details:
     description:
-      - V(full) has a row for each node and each GPU, V(summary) one for each profile and each board.
-      - V(auto) summarizes the profiles of more than 8 nodes, and more than 16 GPUs.
+      - V(full) shows a row for each node and each GPU, V(summary) a row for each profile and each board.
+      - V(auto) summarizes profiles on more than 8 nodes, and boards with more than 16 GPUs in total.
     type: str
     choices: [auto, full, summary]
     default: auto

@@ -6,11 +6,12 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 name: gpu_operator_state
-short_description: What NVIDIA's GPU operator has come to in a cluster
+short_description: Summarize the state of the NVIDIA GPU Operator
 version_added: 0.1.0
 description:
-  - Reads the operator's ClusterPolicy, its pods and the nodes, and tells whether it is done and what is missing.
-  - The role P(vgpu.fleet.gpu_operator#role) waits by it.
+  - Evaluates the ClusterPolicy of the operator, its pods and the nodes, and reports whether the rollout is complete and
+    what is missing.
+  - Used by the role P(vgpu.fleet.gpu_operator#role) to wait for the operator.
 options:
   _input:
     description: The ClusterPolicies, as C(kubernetes.core.k8s_info) returns them.
@@ -18,7 +19,7 @@ options:
     elements: dict
     required: true
   values:
-    description: The values that the chart was given. A policy with another driver is an old one.
+    description: The values of the chart. A ClusterPolicy with another driver counts as outdated.
     type: dict
     default: {}
   nodes:
@@ -32,7 +33,7 @@ options:
     elements: dict
     default: []
   gpus:
-    description: How many GPUs each node should offer, by its name. Without, one at least on each node with a GPU.
+    description: Expected number of GPUs by node name. Defaults to at least one on each node with a GPU.
     type: dict
     default: {}
 author:
@@ -40,29 +41,29 @@ author:
 """
 
 EXAMPLES = r"""
-- name: Say what keeps the operator from being done
+- name: Show what is missing for the operator
   ansible.builtin.debug:
     msg: "{{ (policies.resources | vgpu.fleet.gpu_operator_state(pods=pods.resources)).missing }}"
 """
 
 RETURN = r"""
 _value:
-  description: How far the operator is.
+  description: The state of the operator.
   type: dict
   contains:
     policy_ready:
-      description: Whether the policy is the one that was asked for, and done.
+      description: Whether the ClusterPolicy matches the values and is ready.
       type: bool
     done:
-      description: Whether nodes offer what they should besides.
+      description: Whether the ClusterPolicy is ready and all nodes offer the expected GPUs.
       type: bool
     gpus:
-      description: How many GPUs each GPU node offers.
+      description: Number of GPUs that each GPU node offers.
       type: dict
       sample:
         demo-gpu-8xk2p-hw6dq: 2
     missing:
-      description: What is wrong, as the policy, the pods and the nodes tell it.
+      description: Problems reported by the ClusterPolicy, the pods and the nodes.
       type: list
       elements: str
 """

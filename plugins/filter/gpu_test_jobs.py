@@ -6,13 +6,13 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 name: gpu_test_jobs
-short_description: A CUDA job for each of some nodes
+short_description: Build a CUDA test job for each GPU node
 version_added: 0.1.0
 description:
-  - Describes a Job for each node, which runs NVIDIA's vector-add sample there. The role
-    P(vgpu.fleet.gpu_smoke_test#role) makes them.
-  - A job asks for GPUs where the node offers some. Elsewhere it asks for none, so that it runs and CUDA tells what it
-    finds.
+  - Builds a Job for each node that runs NVIDIA's vector-add sample there. Used by the role
+    P(vgpu.fleet.gpu_smoke_test#role).
+  - A job requests GPUs only if the node offers some. Otherwise it requests none, so that the job runs and CUDA reports
+    what is missing.
 options:
   _input:
     description: The nodes, as C(kubernetes.core.k8s_info) returns them.
@@ -20,7 +20,7 @@ options:
     elements: dict
     required: true
   nodes:
-    description: Names of nodes. Without any, those that offer C(nvidia.com/gpu).
+    description: Names of nodes. Defaults to all nodes that offer C(nvidia.com/gpu).
     type: list
     elements: str
     default: []
@@ -37,7 +37,7 @@ options:
     type: str
     required: true
   gpus:
-    description: How many GPUs each job asks for.
+    description: Number of GPUs that each job requests.
     type: int
     default: 1
   runtime_class:
@@ -45,14 +45,14 @@ options:
     type: str
     default: ""
   pull_secrets:
-    description: Names of Secrets that the image is pulled with.
+    description: Names of Secrets for pulling the image.
     type: list
     elements: str
     default: []
   seconds:
     description:
-      - How long the jobs are waited for. A job that has not ended after twice as many seconds and a minute, such as one
-        that waits for a busy GPU after a run that was killed, is ended by Kubernetes (C(activeDeadlineSeconds)).
+      - Maximum time to wait for the jobs, in seconds. Kubernetes ends a job that has not finished after twice this time
+        plus a minute (C(activeDeadlineSeconds)), for example a job of a killed run that waits for a busy GPU.
     type: int
     default: 600
 seealso:
@@ -63,7 +63,7 @@ author:
 """
 
 EXAMPLES = r"""
-- name: Each node runs the sample
+- name: Run the sample on each node
   kubernetes.core.k8s:
     definition: "{{ listed.resources | vgpu.fleet.gpu_test_jobs(run='one', image=image, runtime_class='nvidia') }}"
   vars:

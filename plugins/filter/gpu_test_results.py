@@ -6,10 +6,10 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 name: gpu_test_results
-short_description: What came of the CUDA jobs of a smoke test
+short_description: Summarize the CUDA jobs of a smoke test
 version_added: 0.1.0
 description:
-  - Tells for each job of P(vgpu.fleet.gpu_test_jobs#filter) whether its node has passed, and if not why.
+  - Reports for each job of P(vgpu.fleet.gpu_test_jobs#filter) whether its node has passed the test, and if not, why.
 positional: _input, pods, logs
 options:
   _input:
@@ -18,12 +18,12 @@ options:
     elements: dict
     required: true
   pods:
-    description: Their pods, likewise.
+    description: The pods of the jobs, as C(kubernetes.core.k8s_info) returns them.
     type: list
     elements: dict
     required: true
   logs:
-    description: Their logs, by the names of the jobs.
+    description: The logs of the jobs, by job name.
     type: dict
     required: true
 seealso:
@@ -34,7 +34,7 @@ author:
 """
 
 EXAMPLES = r"""
-- name: Say which nodes did not pass
+- name: Show the nodes that did not pass
   ansible.builtin.debug:
     msg: "{{ jobs.resources | vgpu.fleet.gpu_test_results(pods.resources, logs) | rejectattr('passed') }}"
 """
@@ -49,19 +49,19 @@ _value:
       description: The node.
       type: str
     gpus:
-      description: How many GPUs the job had asked for, which is none where the node offers none.
+      description: Number of GPUs that the job requested. V(0) if the node offers none.
       type: int
     passed:
-      description: Whether the job succeeded and says C(Test PASSED).
+      description: Whether the job succeeded with C(Test PASSED) in its log.
       type: bool
     seconds:
-      description: How long the job took, with all that it waited for.
+      description: Duration of the job in seconds, including waiting times.
       type: int
     log:
-      description: What the sample wrote.
+      description: Output of the sample.
       type: str
     reason:
-      description: If the node did not pass, what the job's pod says.
+      description: If the node did not pass, the reason from the pod of the job.
       type: str
 """
 

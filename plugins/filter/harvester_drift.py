@@ -6,11 +6,11 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 name: harvester_drift
-short_description: What is not as declared on Harvester, and what may be done about it
+short_description: Detect drift on Harvester
 version_added: 0.1.0
 description:
-  - Used by the role P(vgpu.fleet.vgpu_drift#role). Puts together what modules found, and says of each finding how it
-    can be repaired without taking anything from a VM.
+  - Used by the role P(vgpu.fleet.vgpu_drift#role). Collects findings from the results of modules, with a repair for
+    each finding that can be repaired without affecting a VM.
 positional: _input
 options:
   _input:
@@ -19,23 +19,23 @@ options:
     required: true
   driver:
     description:
-      - The result of M(vgpu.fleet.harvester_addon) in check mode, for the driver's addon as it was declared. Leave it
-        out if nobody declared the addon.
+      - The result of M(vgpu.fleet.harvester_addon) in check mode with the declared driver addon. Omit it if the addon
+        is not declared.
     type: dict
   layout:
-    description: The result of M(vgpu.fleet.harvester_vgpu) in check mode, for the layout that was declared.
+    description: The result of M(vgpu.fleet.harvester_vgpu) in check mode with the declared layout.
     type: dict
   unused:
-    description: Whether vGPUs that no VM asks for are worth telling.
+    description: Whether to report vGPUs that no VM uses.
     type: bool
     default: true
   all_nodes:
-    description: Whether all nodes were looked at. Otherwise the driver, which serves all of them, is not repaired.
+    description: Whether the results cover all nodes. If V(false), the driver, which serves all nodes, is not repaired.
     type: bool
     default: true
   mig:
     description:
-      - Results of M(vgpu.fleet.harvester_mig) in check mode, looped over the MIG instances that were declared.
+      - Results of M(vgpu.fleet.harvester_mig) in check mode, one for each declared entry.
     type: list
     elements: dict
     default: []
@@ -44,14 +44,14 @@ author:
 """
 
 EXAMPLES = r"""
-- name: What is wrong is shown
+- name: Show the findings
   ansible.builtin.debug:
     msg: "{{ fleet | vgpu.fleet.harvester_drift | map(attribute='text') }}"
 """
 
 RETURN = r"""
 _value:
-  description: Findings with C(kind), C(device), C(text) and C(repair), which is empty where nothing can be done safely.
+  description: Findings with C(kind), C(device), C(text) and C(repair). C(repair) is empty if no repair is safe.
   type: list
   elements: dict
 """

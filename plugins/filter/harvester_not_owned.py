@@ -6,25 +6,25 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 name: harvester_not_owned
-short_description: List the objects that another owner, or another tool, made
+short_description: List objects of other owners
 version_added: 0.1.0
 description:
   - Used by the role P(vgpu.fleet.harvester_gpu_vm#role), which marks the objects that it creates with the labels
     C(app.kubernetes.io/managed-by=vgpu.fleet) and C(vgpu.fleet/owner).
-  - Returns the objects that do not carry the mark of the owner.
+  - Returns the objects that do not have the labels of the owner.
 positional: _input, owner, kind
 options:
   _input:
-    description: Objects of Kubernetes, such as C(resources) of M(kubernetes.core.k8s_info).
+    description: Kubernetes objects, such as C(resources) of M(kubernetes.core.k8s_info).
     type: list
     elements: dict
     required: true
   owner:
-    description: The owner whose objects are left out.
+    description: The owner whose objects to leave out.
     type: str
     default: vgpu.fleet
   kind:
-    description: What to call the objects in C(text).
+    description: Name of the kind of objects in C(text).
     type: str
     default: Object
 author:
@@ -40,7 +40,7 @@ EXAMPLES = r"""
 RETURN = r"""
 _value:
   description:
-    - The objects, each with C(name), C(path), C(labels), and C(text) that says whose it is as far as its labels show.
+    - The objects, each with C(name), C(path), C(labels), and C(text), which names the owner if the labels show one.
   type: list
   elements: dict
 """

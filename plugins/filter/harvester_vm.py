@@ -6,25 +6,25 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 name: harvester_vm
-short_description: Describe a VM in a few words, as Harvester wants it described in many
+short_description: Build a VirtualMachine manifest from a short description
 version_added: 0.1.0
 description:
-  - Turns the description of a VM, as the role P(vgpu.fleet.harvester_gpu_vm#role) takes it, into a C(VirtualMachine)
-    that can be created with C(kubernetes.core.k8s).
-  - The VM is stopped and has no vGPUs. M(vgpu.fleet.harvester_vgpu_vm) puts them in, since that differs between
-    versions of Harvester.
-  - If there is C(user_data), it is looked for under the key C(userdata) in a secret named after the VM, with
-    C(-cloudinit) at its end.
+  - Converts the description of a VM in the format of the role P(vgpu.fleet.harvester_gpu_vm#role) into a
+    C(VirtualMachine) that you can create with C(kubernetes.core.k8s).
+  - The VM is stopped and has no vGPUs. Attach them with M(vgpu.fleet.harvester_vgpu_vm), which handles the differences
+    between versions of Harvester.
+  - With C(user_data), the VM reads the key C(userdata) of a Secret with the name of the VM and the suffix
+    C(-cloudinit). Create that Secret yourself.
 positional: _input, storage_classes, owner
 options:
   _input:
     description:
-      - The VM, with C(name) and, if needed, C(namespace), C(cpus), C(memory_gib), C(disks), C(networks), C(user_data)
+      - The VM, with C(name) and optionally C(namespace), C(cpus), C(memory_gib), C(disks), C(networks), C(user_data)
         and C(labels).
     type: dict
     required: true
   storage_classes:
-    description: The storage classes of images, by namespace and name of the image.
+    description: Storage classes of images, by C(namespace/name) of the image.
     type: dict
     default: {}
   owner:
@@ -42,7 +42,7 @@ author:
 """
 
 EXAMPLES = r"""
-- name: There is a VM with a disk from an image
+- name: Create a VM with a disk from an image
   kubernetes.core.k8s:
     definition: "{{ vm | vgpu.fleet.harvester_vm({'default/ubuntu': 'longhorn-ubuntu'}) }}"
   vars:

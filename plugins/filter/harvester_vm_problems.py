@@ -6,21 +6,21 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 name: harvester_vm_problems
-short_description: Find out why VMs cannot be created
+short_description: Explain why VMs cannot be created
 version_added: 0.1.0
 description:
-  - Says of each VM that P(vgpu.fleet.harvester_vm#filter) would refuse why, in one sentence.
-  - Use it with M(ansible.builtin.assert) before anything is created. A filter that fails inside a template is reported
-    by ansible-core 2.19 and newer with all the places that the value passes through.
+  - Returns one sentence for each VM that P(vgpu.fleet.harvester_vm#filter) refuses.
+  - Use it with M(ansible.builtin.assert) before you create anything. If a filter fails inside a template, ansible-core
+    2.19 and later report all templates that the value passes through.
 positional: _input, storage_classes
 options:
   _input:
-    description: VMs, as P(vgpu.fleet.harvester_vm#filter) takes them.
+    description: VMs in the format of P(vgpu.fleet.harvester_vm#filter).
     type: list
     elements: dict
     required: true
   storage_classes:
-    description: The storage classes of images by namespace and name. Without it, images are not checked.
+    description: Storage classes of images, by C(namespace/name). If omitted, images are not checked.
     type: dict
 seealso:
   - plugin: vgpu.fleet.harvester_vm
@@ -42,7 +42,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 _value:
-  description: Sentences, none if all VMs can be created.
+  description: Sentences. Empty if all VMs can be created.
   type: list
   elements: str
 """
@@ -71,8 +71,8 @@ def _problem(vm: Mapping[str, Any], storage_classes: Mapping[str, str] | None) -
     except (AttributeError, TypeError, ValueError):
         name = vm.get("name", "") if isinstance(vm, Mapping) else vm
         return (
-            f"VM {name} is not valid. Give cpus, memory_gib and size_gib as numbers, disks and networks as lists, and"
-            " each disk and labels as dictionaries."
+            f"VM {name} is not valid. cpus, memory_gib and size_gib must be numbers, disks and networks must be lists,"
+            " and each disk and labels must be dictionaries."
         )
     return ""
 

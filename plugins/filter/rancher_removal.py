@@ -19,7 +19,7 @@ options:
     elements: dict
     required: true
   cluster:
-    description: The name of the cluster that is deleted.
+    description: The name of the cluster to delete.
     type: str
     required: true
   namespace:
@@ -36,12 +36,12 @@ options:
     elements: dict
     default: []
   secrets:
-    description: The Secrets that the role makes for a cluster, as far as they exist.
+    description: The existing Secrets that the role creates for a cluster.
     type: list
     elements: dict
     default: []
   named:
-    description: A credential that the user named, as namespace and name with a colon between them. It is never deleted.
+    description: A credential that the user gave, in the form C(namespace:name). It is never deleted.
     type: str
     default: ""
   gone:
@@ -49,7 +49,7 @@ options:
     type: bool
     default: true
   complete:
-    description: Whether the clusters of all namespaces are known. Otherwise Secrets stay.
+    description: Whether the input contains the clusters of all namespaces. If V(false), all Secrets are kept.
     type: bool
     default: true
 author:
@@ -57,7 +57,7 @@ author:
 """
 
 EXAMPLES = r"""
-- name: Show what stays
+- name: Show what is kept
   ansible.builtin.debug:
     msg: "{{ removal.kept }}"
   vars:
@@ -70,7 +70,7 @@ RETURN = r"""
 _value:
   description:
     - C(configs), the names of machine configs to delete; C(secrets), the names and namespaces of Secrets to delete; and
-      C(kept), a sentence for each object that stays.
+      C(kept), a sentence for each object that is kept.
   type: dict
 """
 

@@ -9,9 +9,8 @@ name: rancher_reuse_problem
 short_description: Explain why a Secret cannot be used for a Rancher cluster
 version_added: 0.1.0
 description:
-  - Used by the role P(vgpu.fleet.rancher_gpu_cluster#role). A Secret that already has the name which the role would
-    give is used only if it is for the same Harvester, and if the collection made it for the same owner, the cluster
-    uses it already, or it is adopted.
+  - Used by the role P(vgpu.fleet.rancher_gpu_cluster#role). The role reuses an existing Secret only if it is for the
+    same Harvester, and if the role created it for the same owner, the cluster already uses it, or it is adopted.
 positional: _input
 options:
   _input:
@@ -24,14 +23,14 @@ options:
     type: str
     required: true
   harvester:
-    description: The id of the Harvester in Rancher.
+    description: The ID of the Harvester in Rancher.
     type: str
     required: true
   cluster:
     description: The C(Cluster) object, if it exists.
     type: dict
   adopt:
-    description: Whether Secrets that others made may be used.
+    description: Whether to use Secrets that others created.
     type: bool
     default: false
 author:
@@ -49,7 +48,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 _value:
-  description: A sentence that names the Secret; empty if all of them can be used.
+  description: A sentence that names the Secret. Empty if all Secrets can be used.
   type: str
 """
 

@@ -9,12 +9,12 @@ name: vgpu_device_manager
 short_description: Use a configuration of NVIDIA's vGPU Device Manager as a layout
 version_added: 0.1.0
 description:
-  - Turns one of the named configurations in a file of NVIDIA's vGPU Device Manager into a layout for
+  - Converts a named configuration from a file of NVIDIA's vGPU Device Manager into a layout for
     M(vgpu.fleet.harvester_vgpu).
-  - Such a configuration says for each GPU how many vGPUs of which types it has, so the entries count per GPU. It also
-    means that a GPU has nothing else; set O(vgpu.fleet.harvester_vgpu#module:exclusive=true) for that.
-  - A C(device-filter) is checked against the boards of the types. It selects nothing beyond them, since a type is only
-    ever put on GPUs of its board.
+  - A configuration lists the vGPUs of each GPU, so the entries of the layout count per GPU. It describes the complete
+    GPU; set O(vgpu.fleet.harvester_vgpu#module:exclusive=true) to remove other vGPUs.
+  - The filter checks a C(device-filter) against the boards of the types. It does not select GPUs by it, because a type
+    is only configured on GPUs of its board.
 positional: _input, config
 options:
   _input:
@@ -26,13 +26,13 @@ options:
     type: str
     required: true
   nodes:
-    description: Names of nodes, or shell patterns, to which it applies. Without O(nodes) and O(gpus) it applies to all.
+    description: Names of nodes, or shell patterns, to which the layout applies. Defaults to all nodes.
     type: list
     elements: str
   gpus:
     description:
-      - Names of GPUs, or shell patterns, to which it applies.
-      - If the configuration lists GPUs by number, these have to be the names that the numbers stand for, in order.
+      - Names of GPUs, or shell patterns, to which the layout applies.
+      - If the configuration lists GPUs by number, give the names of these GPUs in the order of the numbers.
     type: list
     elements: str
 seealso:
@@ -44,7 +44,7 @@ author:
 """
 
 EXAMPLES = r"""
-- name: The GPUs are laid out as the configuration A2-4Q says
+- name: Configure the GPUs with the configuration A2-4Q
   vgpu.fleet.harvester_vgpu:
     layout: "{{ config | vgpu.fleet.vgpu_device_manager('A2-4Q', nodes=['gpu-*']) }}"
     exclusive: true

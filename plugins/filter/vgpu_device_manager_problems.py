@@ -6,12 +6,12 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 name: vgpu_device_manager_problems
-short_description: Find out why a configuration of NVIDIA's vGPU Device Manager cannot be used
+short_description: Explain why a configuration of NVIDIA's vGPU Device Manager cannot be used
 version_added: 0.1.0
 description:
-  - Says in one sentence why P(vgpu.fleet.vgpu_device_manager#filter) would refuse a configuration.
-  - Use it with M(ansible.builtin.assert) before the task that uses the layout. A filter that fails inside a template is
-    reported by ansible-core 2.19 and newer with all the places that the value passes through.
+  - Returns one sentence if P(vgpu.fleet.vgpu_device_manager#filter) refuses a configuration.
+  - Use it with M(ansible.builtin.assert) before the task that uses the layout. If a filter fails inside a template,
+    ansible-core 2.19 and later report all templates that the value passes through.
 positional: _input, config
 options:
   _input:
@@ -23,11 +23,11 @@ options:
     type: str
     required: true
   nodes:
-    description: Names of nodes, or shell patterns, to which it applies.
+    description: Names of nodes, or shell patterns, to which the configuration applies.
     type: list
     elements: str
   gpus:
-    description: Names of GPUs, or shell patterns, to which it applies.
+    description: Names of GPUs, or shell patterns, to which the configuration applies.
     type: list
     elements: str
 seealso:
@@ -48,7 +48,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 _value:
-  description: At most one sentence, none if the configuration can be used.
+  description: At most one sentence. Empty if the configuration can be used.
   type: list
   elements: str
 """

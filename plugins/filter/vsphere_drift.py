@@ -6,11 +6,11 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 name: vsphere_drift
-short_description: What is about to go wrong on vSphere, and what may be done about it
+short_description: Detect drift on vSphere
 version_added: 0.1.0
 description:
-  - Used by the role P(vgpu.fleet.vgpu_drift#role). Puts together what modules found, and says of each finding how it
-    can be repaired without stopping a VM.
+  - Used by the role P(vgpu.fleet.vgpu_drift#role). Collects findings from the results of modules, with a repair for
+    each finding that can be repaired without stopping a VM.
 positional: _input, vms
 options:
   _input:
@@ -18,7 +18,7 @@ options:
     type: dict
     required: true
   vms:
-    description: Results of M(vgpu.fleet.vsphere_vgpu_vm) in check mode, looped over the VMs that have vGPUs.
+    description: Results of M(vgpu.fleet.vsphere_vgpu_vm) in check mode, one for each VM with vGPUs.
     type: list
     elements: dict
 author:
@@ -26,14 +26,14 @@ author:
 """
 
 EXAMPLES = r"""
-- name: What is wrong is shown
+- name: Show the findings
   ansible.builtin.debug:
     msg: "{{ fleet | vgpu.fleet.vsphere_drift | map(attribute='text') }}"
 """
 
 RETURN = r"""
 _value:
-  description: Findings with C(kind), C(device), C(text) and C(repair), which is empty where nothing can be done safely.
+  description: Findings with C(kind), C(device), C(text) and C(repair). C(repair) is empty if no repair is safe.
   type: list
   elements: dict
 """

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Configuration files of NVIDIA's vGPU Device Manager, read as layouts."""
+"""Convert configuration files of NVIDIA's vGPU Device Manager into layouts."""
 
 from __future__ import annotations
 
@@ -24,16 +24,18 @@ class InvalidConfiguration(FleetError):
 def layout_of(
     content: Any, config: str, *, nodes: Sequence[str] | None = None, gpus: Sequence[str] | None = None
 ) -> list[dict[str, Any]]:
-    """The entries of one configuration: so many of a type on each GPU."""
+    """Return the layout of one configuration: a number of vGPUs of each type on each GPU."""
     configs = content.get(CONFIGS) if isinstance(content, Mapping) else None
     if not isinstance(configs, Mapping):
         raise InvalidConfiguration(
-            f"There are no {CONFIGS} in the configuration.", hint="It has a version and a mapping of that name."
+            f"The configuration has no {CONFIGS}.", hint="It needs a version and a mapping of that name."
         )
     if content.get("version", "v1") != "v1":
-        raise InvalidConfiguration(f"Version {content['version']} of the configuration is not known.", hint="v1 is.")
+        raise InvalidConfiguration(f"Unsupported configuration version {content['version']}.", hint="Supported: v1.")
     if config not in configs:
-        raise InvalidConfiguration(f"There is no configuration {config!r}.", hint=f"There are: {join_names(configs)}.")
+        raise InvalidConfiguration(
+            f"Configuration {config!r} does not exist.", hint=f"Existing ones: {join_names(configs)}."
+        )
     layout: list[dict[str, Any]] = []
     for entry in configs[config] or []:
         layout += _entries(entry, config, nodes, gpus)
@@ -43,8 +45,8 @@ def layout_of(
 def _entries(entry: Any, config: str, nodes: Sequence[str] | None, gpus: Sequence[str] | None) -> list[dict[str, Any]]:
     if not isinstance(entry, Mapping) or not {"devices", "vgpu-devices"} <= set(entry) <= FIELDS:
         raise InvalidConfiguration(
-            f"An entry of the configuration {config!r} is not understood.",
-            hint="It has devices, vgpu-devices and possibly a device-filter.",
+            f"An entry of the configuration {config!r} is not valid.",
+            hint="It needs devices and vgpu-devices, and can have a device-filter.",
         )
     counts = entry["vgpu-devices"] or {}
     _check_filter(entry.get("device-filter"), counts, config)
@@ -65,13 +67,13 @@ def _chosen(devices: Any, config: str, gpus: Sequence[str] | None) -> Sequence[s
     if any(number >= len(names) for number in devices):
         raise InvalidConfiguration(
             f"The configuration {config!r} lists GPUs by number, up to {max(devices)}.",
-            hint="Give the filter their names in that order: gpus=[...].",
+            hint="Give the names of the GPUs in the order of these numbers: gpus=[...].",
         )
     return [names[number] for number in devices]
 
 
 def _check_filter(device_filter: Any, counts: Mapping[str, int], config: str) -> None:
-    """`0x25B610DE` is device 25b6 of vendor 10de."""
+    """Check that the boards of a device filter have the types. `0x25B610DE` is device 25b6 of vendor 10de."""
     wanted = [device_filter] if isinstance(device_filter, str) else list(device_filter or ())
     ids = {str(one).casefold().removeprefix("0x")[:4] for one in wanted}
     known = ProfileResolver()
@@ -81,7 +83,7 @@ def _check_filter(device_filter: Any, counts: Mapping[str, int], config: str) ->
         board = next((board for board in boards if profile and profile.name.startswith(f"{_brand(board)}-")), None)
         if profile and boards and board is None:
             raise InvalidConfiguration(
-                f"The configuration {config!r} wants {name} on {join_names(boards)}, which do not have it."
+                f"The configuration {config!r} requests {name} on {join_names(boards)}, which does not support it."
             )
 
 

@@ -2,10 +2,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What is not as declared or about to go wrong, from what modules said, and what may be done about it. Pure.
+"""Convert results of modules into findings of drift, with the way to repair each of them. Pure.
 
-A finding has a kind, what it is about, a sentence, and the way in which it can be repaired, which is empty where a
-machine's owner has to decide.
+A finding has a kind, the object concerned, a text, and the name of a repair. The repair is empty if the owner of a VM
+has to decide.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.decide.in_use
 Json = dict[str, Any]
 
 DRIVER = "nvidia-driver-toolkit"
-# How vsphere_vgpu_vm calls what a VM needs, and how people do.
+# The settings that vsphere_vgpu_vm would change, as texts.
 NEEDS = {
     "memory_reservation_locked": "its memory is not reserved",
     "hardware_version": "its hardware version is too old",
@@ -38,7 +38,7 @@ def harvester_drift(
     all_nodes: bool = True,
     mig: Iterable[Mapping[str, Any]] = (),
 ) -> list[Json]:
-    """Of what can be declared, only that is compared of which there is a result."""
+    """Return the findings on Harvester. Compares only declarations for which there is a result."""
     fleet = Fleet.from_dict(found)
     steps = ((layout or {}).get("plan") or {}).get("steps") or []
     return [
@@ -55,16 +55,16 @@ def _finding(kind: str, device: str, text: str, repair: str = "", **more: Any) -
 
 
 def _running(fleet: Fleet) -> list[str]:
-    """VMs that run with vGPUs."""
+    """Return the VMs that run with vGPUs."""
     holders = [holder for _gpu, slot in fleet.slots() for holder in slot.holders]
     holders += [claim.holder for claim in fleet.claims]
     return sorted({holder.path for holder in holders if holder.running})
 
 
 def _driver(result: Mapping[str, Any], running: list[str], all_nodes: bool) -> Iterator[Json]:
-    """From harvester_addon in check mode, with the location that was declared, if one was.
+    """Return the findings from a result of harvester_addon in check mode.
 
-    Its pods install the driver when they start, on all nodes, so they are not made to while a VM needs it.
+    A repair restarts the driver pods on all nodes, which install the driver again. So there is none while VMs use it.
     """
     if error := result.get("error"):
         yield _finding("driver_addon", DRIVER, error["message"])
@@ -77,15 +77,15 @@ def _driver(result: Mapping[str, Any], running: list[str], all_nodes: bool) -> I
     said = "; ".join(f"{key} is {before.get(key)} and should be {after.get(key)}" for key in differing)
     text = f"Addon {DRIVER} is not as declared: {said}."
     if running:
-        yield _finding("driver_addon", DRIVER, f"{text} It is left alone while VMs have vGPUs: {join_names(running)}.")
+        yield _finding("driver_addon", DRIVER, f"{text} No repair while VMs have vGPUs: {join_names(running)}.")
     elif not all_nodes:
-        yield _finding("driver_addon", DRIVER, f"{text} It is left alone where only some nodes are looked at.")
+        yield _finding("driver_addon", DRIVER, f"{text} No repair if only some nodes are checked.")
     else:
         yield _finding("driver_addon", DRIVER, text, "driver")
 
 
 def _flat(addon: Mapping[str, Any]) -> Json:
-    """Values side by side with the rest, so that only those that differ are told."""
+    """Return the values next to the other keys, so that a finding lists only those that differ."""
     return {**{key: value for key, value in addon.items() if key != "values"}, **(addon.get("values") or {})}
 
 
@@ -96,12 +96,12 @@ def _devices(findings: Iterable[Mapping[str, Any]], fleet: Fleet, planned: set[s
         if kind in ("stale_annotation", "two_displays"):
             yield _finding(kind, device, text, "vm")
         elif kind == "type_differs" and device in planned:
-            # What was declared counts for more than what somebody has written into the device.
+            # The declared layout takes precedence over the spec of the device.
             yield _finding(kind, device, text, "layout")
         elif kind == "type_differs" and places[device][1].in_use and places[device][1].correctable:
             gpu, slot = places[device]
-            said = f"{text} Its spec is set back to {slot.profile}, which changes nothing for the VM that uses it."
-            # By itself: a neighbour that cannot be repaired must not keep this from being done.
+            said = f"{text} The repair resets its spec to {slot.profile} and does not affect the VM that uses it."
+            # A repair of its own: another vGPU of the GPU that cannot be repaired must not prevent this one.
             yield _finding(kind, device, said, "spec", gpu=gpu.name, wanted={"name": device, "profile": slot.profile})
         elif kind == "type_differs" and not places[device][1].holders:
             gpu, slot = places[device]
@@ -111,24 +111,28 @@ def _devices(findings: Iterable[Mapping[str, Any]], fleet: Fleet, planned: set[s
 
 
 def _mig(results: Iterable[Mapping[str, Any]]) -> Iterator[Json]:
-    """From harvester_mig in check mode, once for each cut that was declared."""
+    """Return the findings from results of harvester_mig in check mode, one result for each declared entry."""
     for result in results:
         if error := result.get("error"):
-            yield _finding("mig_layout_differs", "", f"The declared MIG instances cannot be had. {error['message']}")
+            yield _finding(
+                "mig_layout_differs", "", f"The declared MIG instances cannot be created. {error['message']}"
+            )
             continue
         for gpu, changes in _by_gpu(result.get("steps") or []).items():
             said = ", ".join(str(step["action"]) for step in changes)
-            yield _finding("mig_layout_differs", gpu, f"GPU {gpu} is not cut as declared (needs {said}).", "mig")
+            yield _finding(
+                "mig_layout_differs", gpu, f"The MIG instances of GPU {gpu} are not as declared (needs {said}).", "mig"
+            )
 
 
 def _layout(result: Mapping[str, Any], steps: Iterable[Mapping[str, Any]]) -> Iterator[Json]:
-    """From harvester_vgpu in check mode, with the layout that was declared."""
+    """Return the findings from a result of harvester_vgpu in check mode."""
     if error := result.get("error"):
-        yield _finding("layout_differs", "", f"The declared layout cannot be had. {error['message']}")
+        yield _finding("layout_differs", "", f"The declared layout is not possible. {error['message']}")
         return
     for gpu, changes in _by_gpu(steps).items():
         said = ", ".join(f"{step['slot'] or 'SR-IOV'}: {_change(step)}" for step in changes)
-        yield _finding("layout_differs", gpu, f"GPU {gpu} is not laid out as declared ({said}).", "layout")
+        yield _finding("layout_differs", gpu, f"The layout of GPU {gpu} is not as declared ({said}).", "layout")
 
 
 def _by_gpu(steps: Iterable[Mapping[str, Any]]) -> dict[str, list[Mapping[str, Any]]]:
@@ -143,17 +147,17 @@ def _change(step: Mapping[str, Any]) -> str:
 
 
 def _unused(fleet: Fleet) -> Iterator[Json]:
-    """vGPUs that no VM has or asks for; VMs that ask for a profile count, whatever device they will get."""
+    """Return findings for vGPUs that no VM has or requests. Requests by profile count, whichever vGPU they will get."""
     idle = Counter(slot.profile for _gpu, slot in fleet.slots() if slot.profile and not slot.holders)
     for claim in fleet.counted_claims:
         idle[claim.profile] -= claim.count
     for profile, count in sorted(idle.items()):
         if count > 0:
-            yield _finding("unused", profile, f"{count} x {profile} are there and no VM asks for them.")
+            yield _finding("unused", profile, f"{count} x {profile}: no VM uses these vGPUs.")
 
 
 def vsphere_drift(fleet: Mapping[str, Any], vms: Iterable[Mapping[str, Any]] = ()) -> list[Json]:
-    """From vsphere_gpu_info, and from vsphere_vgpu_vm in check mode, which was asked to prepare each VM with vGPUs."""
+    """Return the findings on vSphere. `vms` are results of vsphere_vgpu_vm in check mode, one per VM."""
     found = [_finding(one["kind"], one["device"], one["text"]) for one in fleet["findings"]]
     for result in vms:
         found += _vm(result["item"], result)
@@ -169,8 +173,8 @@ def _vm(holder: Mapping[str, Any], result: Mapping[str, Any]) -> Iterator[Json]:
     lacking = (result.get("diff") or {}).get("after") or {}
     if not lacking:
         return
-    text = f"VM {name} lacks what its vGPUs need to start: {'; '.join(NEEDS.get(key, key) for key in lacking)}."
+    text = f"VM {name} lacks settings that its vGPUs require: {'; '.join(NEEDS.get(key, key) for key in lacking)}."
     if result["vm"]["power"] == "off":
         yield _finding("not_prepared", name, text, "vm", moid=holder["labels"]["moid"])
     else:
-        yield _finding("not_prepared", name, f"{text} It is not off, so it is left alone.")
+        yield _finding("not_prepared", name, f"{text} No repair because the VM is not powered off.")

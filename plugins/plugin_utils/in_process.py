@@ -48,14 +48,14 @@ PROGRESS_ENVIRONMENT_VARIABLE = "VGPU_FLEET_PROGRESS"
 VARIABLE = "vgpu_fleet_in_process"
 ENVIRONMENT_VARIABLE = "VGPU_FLEET_IN_PROCESS"
 PROFILE = "legacy"
-# What an interpreter or its libraries read only once, when they start.
+# Prefixes of variables that an interpreter or its libraries read only when they start.
 READ_AT_START = ("PYTHON", "LD_", "DYLD_", "LC_", "LANG", "MALLOC_", "OPENSSL_")
 
 
 def preload(*libraries: str) -> None:
-    """Import libraries that a module needs, so that each of its tasks finds them there.
+    """Import libraries that a module needs once, instead of in each of its tasks.
 
-    A library that is missing is the module's business: it has the better words for that.
+    Missing libraries are ignored here: the module has a better error message.
     """
     for library in libraries:
         with contextlib.suppress(ImportError):
@@ -63,10 +63,10 @@ def preload(*libraries: str) -> None:
 
 
 class InProcessAction(NormalAction):  # type: ignore[misc]
-    """The action of a module whose tasks run in a fork of the worker process wherever that makes no difference.
+    """Run the tasks of a module in a fork of the worker process if that makes no difference to the result.
 
-    Strategies load an action before they fork workers. So what the file of an action imports is imported once for the
-    whole playbook, and only if the playbook has such a task.
+    Strategies load an action before they fork workers. So the imports of the action's file are done once for the whole
+    playbook, and only if the playbook has such a task.
     """
 
     module: ModuleType
@@ -118,7 +118,7 @@ class InProcessAction(NormalAction):  # type: ignore[misc]
         configured = constants.config.get_config_value("INTERPRETER_PYTHON", variables=host_vars or {})
         return str(self._templar.template(configured)).strip()
 
-    # The parts of a module's run that differ. Everything else is Ansible's own code.
+    # The overridden parts of a module's run. Everything else is Ansible's own code.
 
     def _is_pipelining_enabled(self, *args: Any, **kwargs: Any) -> bool:
         return self._in_process or super()._is_pipelining_enabled(*args, **kwargs)
@@ -152,7 +152,7 @@ class InProcessAction(NormalAction):  # type: ignore[misc]
 
 
 def is_own_interpreter(path: str) -> bool:
-    """Whether a path is the interpreter that runs Ansible.
+    """Return whether a path is the interpreter that runs Ansible.
 
     Links are not followed beyond the folder: the Python of a virtual environment is a link to one with other packages.
     """
@@ -188,7 +188,7 @@ def run_module(module: ModuleType, arguments: bytes) -> NoReturn:
 
 
 def _leave_controller() -> None:
-    """Forget what only holds on the controller: warnings are shown there, and returned with the result by a module."""
+    """Reset the state of the controller: it shows warnings, while a module returns them with its result."""
     with contextlib.suppress(ImportError):
         internal = importlib.import_module("ansible.module_utils._internal")
         vars(internal)["is_controller"] = False
@@ -199,7 +199,7 @@ def _leave_controller() -> None:
 
 
 def _report(error: Exception) -> None:
-    """Tell of an exception that the module did not expect, as the wrapper of packed modules does."""
+    """Report an unexpected exception of the module, as the wrapper of packed modules does."""
     try:
         loader = importlib.import_module("ansible.module_utils._internal._ansiballz._loader")
     except ImportError:
@@ -220,7 +220,7 @@ def in_fork(
     *,
     progress: Callable[[str], None] | None = None,
 ) -> tuple[int, str, str]:
-    """Run something in a fork of this process: its exit code, standard output and standard error.
+    """Run a function in a fork of this process. Return its exit code, standard output and standard error.
 
     `progress` gets each line that the fork reports while it runs.
     """
@@ -235,7 +235,7 @@ def in_fork(
             lines.pass_on()
             _pid, status = os.waitpid(child, 0)
         except BaseException:
-            # A timeout of the task, or Ctrl-C: nobody would hear of what the module does from here on.
+            # A timeout of the task, or Ctrl-C: nobody would see the result of the module.
             with contextlib.suppress(OSError):
                 os.kill(child, signal.SIGKILL)
                 os.waitpid(child, 0)
@@ -276,7 +276,7 @@ class _Lines:
 
 
 def _scratch() -> IO[bytes]:
-    """A file without a name, in memory where the system has that: results may hold what is not for every disk."""
+    """Open an unnamed temporary file, in memory if the system supports it: results may contain secrets."""
     if hasattr(os, "memfd_create"):
         return os.fdopen(os.memfd_create("vgpu.fleet"), "w+b")
     return tempfile.TemporaryFile()
@@ -294,7 +294,7 @@ def _become(
     try:
         _reset_signals((signal.SIGALRM, signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD))
         signal.signal(signal.SIGINT, signal.default_int_handler)
-        # What the worker wants to be done at its end is not to be done here.
+        # Exit handlers of the worker must not run in the fork.
         atexit._clear()
         with open(os.devnull, "rb") as nothing:
             for number, file in enumerate((nothing, *output)):

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A new VM as Harvester's own machine driver writes it, without vGPUs, which differ between versions. Pure."""
+"""Build the manifest of a new VM as Harvester's machine driver does, without vGPUs. Pure."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class InvalidMachine(FleetError):
 
 @dataclass(frozen=True)
 class Disk:
-    """Made from an image, empty and of a storage class, or as long-lived as the VM from a container image."""
+    """A disk from an image, an empty disk of a storage class, or a temporary disk from a container image."""
 
     size_gib: int = 0
     image: str = ""
@@ -42,7 +42,7 @@ class Disk:
     def read(cls, given: Mapping[str, Any], vm: str) -> Disk:
         unknown = set(given) - {"size_gib", "image", "storage_class", "container"}
         if unknown:
-            raise InvalidMachine(f"A disk of VM {vm} has no option {min(unknown)}.")
+            raise InvalidMachine(f"Unknown option {min(unknown)} of a disk of VM {vm}.")
         disk = cls(**{**given, "size_gib": int(given.get("size_gib") or 0)})
         if sum(map(bool, (disk.image, disk.storage_class, disk.container))) != 1:
             raise InvalidMachine(f"A disk of VM {vm} needs one of image, storage_class and container.")
@@ -83,25 +83,25 @@ class VmSpec:
         if reserved:
             raise InvalidMachine(
                 f"Label {reserved[0]} of VM {name} is reserved.",
-                hint="It shows who made the VM, and for which owner. Set the owner instead.",
+                hint="It names the tool and the owner of the VM. Set the owner instead.",
             )
         for network in machine.networks:
             if network.count("/") != 1:
-                raise InvalidMachine(f"Network {network} of VM {name} has to be given as namespace/name.")
+                raise InvalidMachine(f"Network {network} of VM {name} must have the form namespace/name.")
         return machine
 
 
 def manifest(machine: VmSpec, storage_classes: Mapping[str, str]) -> Json:
     labels = {"harvesterhci.io/creator": CREATOR, "harvesterhci.io/vmName": machine.name, **machine.labels}
     claims = list(_claims(machine, storage_classes))
-    # The mark is on the VM alone: instances and pods are not ours to delete.
+    # Only the VM gets the owner mark: its instances and pods are not ours to delete.
     metadata: Json = {
         "name": machine.name,
         "namespace": machine.namespace,
         "labels": {**labels, **mark(machine.owner)},
     }
     if claims:
-        # Harvester makes the claims, and knows by this note that they belong to the VM.
+        # From this annotation, Harvester creates the claims and knows that they belong to the VM.
         metadata["annotations"] = {"harvesterhci.io/volumeClaimTemplates": json.dumps(claims, separators=(",", ":"))}
     return {
         "apiVersion": "kubevirt.io/v1",
@@ -166,7 +166,7 @@ def _claims(machine: VmSpec, storage_classes: Mapping[str, str]) -> Iterator[Jso
         if not storage_class:
             raise InvalidMachine(
                 f"Image {disk.image} of VM {machine.name} does not exist or is not ready.",
-                hint="Give it as namespace/name, where the name is the object's and not what the UI displays.",
+                hint="Use the form namespace/name, with the name of the object, not the name that the UI displays.",
             )
         # Harvester creates the claim with these labels. A disk that somebody adds to the VM later does not have them.
         metadata: Json = {"name": _claim_name(machine, number), "labels": mark(machine.owner)}

@@ -45,5 +45,5 @@ def test_a1_names_have_no_default_that_two_teams_could_share():
 
 
 def test_a10_room_is_asked_where_the_vms_belong():
-    (task,) = read("tasks/room.yml")
+    (task,) = read("tasks/check_capacity.yml")
     assert {"cluster", "esxi_hosts"} <= set(task["vgpu.fleet.vgpu_availability"])

@@ -85,7 +85,7 @@ def test_from_bare_hosts_to_a_cluster_of_rancher_and_back(untouched: Rancher, tm
     assert foreseen.status == "successful", foreseen.shown
     assert foreseen.tasks[0] == "The cluster is gone, and its machines with it"
     # T2: the machines are still there, and the step for the GPUs is shown all the same.
-    assert foreseen.tasks[-1] == "Show the steps that follow once VMs are gone", foreseen.shown
+    assert foreseen.tasks[-1] == "Show the steps that follow once the VMs are deleted", foreseen.shown
     assert rancher.writes() == []
     assert rancher.running() == sorted(machines)
 
@@ -107,7 +107,7 @@ def test_from_bare_hosts_to_a_cluster_of_rancher_and_back(untouched: Rancher, tm
     # The VM is not named: the cluster goes, and nothing that the VM uses.
     some = runs.playbook("teardown", {**cluster, **confirmation})
     assert some.status == "successful", some.shown
-    assert "is in use by VM default/bystander. It stays." in some.shown
+    assert "is in use by VM default/bystander. It is kept." in some.shown
     assert vms(rancher) == {"bystander": True}
     assert rancher.local.items(CLUSTERS) == rancher.local.items(CONFIGS) == []
     assert rancher.local.find(CREDENTIAL) is None
@@ -172,7 +172,10 @@ def test_machines_on_vsphere_become_a_cluster_by_a_role_and_its_gpus_work(
     runs = Runs(tmp_path, up.environment(vcenter) | roles, warm)
 
     rehearsal = runs.playbook("vsphere_gpu_cluster", cluster, check=True, inventory=inventory)
-    assert (rehearsal.status, rehearsal.tasks) == ("successful", ["The GPUs are shared direct"]), rehearsal.shown
+    assert (rehearsal.status, rehearsal.tasks) == (
+        "successful",
+        ["Set the graphics type of the GPUs to shared direct"],
+    ), rehearsal.shown
 
     made = runs.playbook("vsphere_gpu_cluster", cluster, inventory=inventory)
     assert made.status == "successful", made.shown

@@ -59,8 +59,8 @@ def test_awx_is_set_up_once(tmp_path: Path, warm: Warm) -> None:
     # The modules write some fields anew without a change, but make nothing.
     assert [write for write in awx.writes if not write.startswith("PATCH ")] == []
     assert TOKEN not in first.shown
-    # AWX has no way to replace an edge by one of another kind at once, which is true of that before the rehearsal.
-    assert awx.started == {"capacity", "theirs", "rehearse"}
+    # AWX has no way to replace an edge by one of another kind at once, which is true of that before the dry run.
+    assert awx.started == {"capacity", "theirs", "dry_run"}
 
     _credential_types_are_as_awx_says(awx)
     _job_templates_are_as_awx_says(awx)
@@ -77,7 +77,7 @@ def _somebody_edits_workflows(awx: Awx) -> Json:
     # Whatever capacity says: an edge of another kind between two steps.
     other = awx.nodes_of(awx.all("workflow_job_templates")[WORKFLOWS[0]["name"]])
     for kind, extra in (("success_nodes", {"disassociate": True}), ("always_nodes", {})):
-        awx.answer("POST", f"{other['capacity']['url']}{kind}/", {"id": other["rehearse"]["id"], **extra})
+        awx.answer("POST", f"{other['capacity']['url']}{kind}/", {"id": other["dry_run"]["id"], **extra})
     own = awx.add("workflow_job_templates", {"name": "Somebody's own"})
     awx.add("workflow_job_template_nodes", {**body, "workflow_job_template": own["id"], "identifier": "theirs"})
     return own
@@ -89,7 +89,7 @@ def _removed(run: Run) -> list[str]:
     gone = [
         result["item"]["identifier"]
         for task, result in zip(events, items, strict=True)
-        if task == "Remove steps that are not declared" and result["changed"]
+        if task == "Remove undeclared steps" and result["changed"]
     ]
     return sorted(gone)
 

@@ -19,7 +19,7 @@ DEMO: dict[str, Any] = yaml.safe_load((CHECKOUT / "demo/cluster.yml").read_text(
 # Here is no Rancher.
 CLUSTER = {name: value for name, value in DEMO.items() if not name.startswith(("rancher_", "gpu_operator_"))}
 SECRET = "do-not-tell"
-HOST_STEPS = {"The GPUs are shared", "Show the step that follows once the VMs are gone"}
+HOST_STEPS = {"Set the graphics type of the GPUs to shared", "Show the step that follows once the VMs are deleted"}
 
 
 def test_bare_harvester_hosts_become_a_gpu_cluster_and_go_back(bare: Lab, runs: Runs, tmp_path: Path) -> None:
@@ -30,7 +30,10 @@ def test_bare_harvester_hosts_become_a_gpu_cluster_and_go_back(bare: Lab, runs: 
     rehearsal = runs.playbook("harvester_gpu_cluster", later, check=True)
     assert (rehearsal.status, rehearsal.tasks) == (
         "successful",
-        ["GPUs are found", "The driver is ready on every GPU node"],
+        [
+            "Enable the pcidevices-controller addon",
+            "Enable the nvidia-driver-toolkit addon and wait for the driver on every GPU node",
+        ],
     )
 
     made = runs.playbook("harvester_gpu_cluster", cluster)
@@ -53,7 +56,10 @@ def test_bare_harvester_hosts_become_a_gpu_cluster_and_go_back(bare: Lab, runs: 
     assert "vgpu_teardown_confirm" in refused.failure
     # T2: the dry run shows the step for the GPUs as well, although the VMs still use them.
     foreseen = runs.playbook("teardown", cluster, check=True)
-    assert (foreseen.status, foreseen.tasks[-1]) == ("successful", "Show the steps that follow once VMs are gone")
+    assert (foreseen.status, foreseen.tasks[-1]) == (
+        "successful",
+        "Show the steps that follow once the VMs are deleted",
+    )
     assert "Disable SR-IOV on GPU gpu-b-000008000." in foreseen.shown
     gone = runs.playbook("teardown", {**cluster, "vgpu_teardown_confirm": "true"})
     assert gone.status == "successful", gone.shown
@@ -81,7 +87,7 @@ def test_bare_esxi_hosts_become_machines_for_a_bootstrap_role_and_go_back(
     assert "vsphere_gpu_host_cluster or vsphere_gpu_host_hosts" in refused.failure, refused.shown
     assert refused.changed == 0
     rehearsal = runs.playbook("vsphere_gpu_cluster", cluster, check=True)
-    assert (rehearsal.status, rehearsal.tasks) == ("successful", ["The GPUs are shared direct"])
+    assert (rehearsal.status, rehearsal.tasks) == ("successful", ["Set the graphics type of the GPUs to shared direct"])
 
     made = runs.playbook("vsphere_gpu_cluster", cluster)
     assert made.status == "successful", made.shown
@@ -125,7 +131,7 @@ def test_bare_esxi_hosts_become_machines_for_a_bootstrap_role_and_go_back(
     gone = runs.playbook("teardown", unnamed, inventory=platform)
     assert (gone.status, set(gone.tasks) & HOST_STEPS) == ("successful", set()), gone.shown
     again = runs.playbook("teardown", confirmed, inventory=platform)
-    assert (again.status, again.tasks) == ("successful", ["The GPUs are shared"]), again.shown
+    assert (again.status, again.tasks) == ("successful", ["Set the graphics type of the GPUs to shared"]), again.shown
     left = runs.playbook("capacity", {"vgpu_capacity_platform": "vsphere"})
     assert left.artifacts["vgpu_capacity"]["localhost"]["profiles"] == {}
 
@@ -157,7 +163,7 @@ def handed_on_by_two_vcenters(cluster: dict[str, Any], runs: Runs, folder: Path)
         options="--tags bootstrap",
     )
     assert done.status == "successful", done.shown
-    assert set(done.tasks) == {"They are written to an inventory", "Note"}
+    assert set(done.tasks) == {"Write the VMs to an inventory file", "Note"}
     assert {file.name: file.read_text() for file in notes.iterdir()} == {
         "worker-1": "east A40-24C Linux",
         "east-worker-2": "east A40-8Q A40-8Q Linux",
@@ -169,7 +175,10 @@ def handed_on_by_two_vcenters(cluster: dict[str, Any], runs: Runs, folder: Path)
 
 def test_the_cluster_that_rancher_makes_is_not_tested_before_it_is_known(runs: Runs) -> None:
     refused = runs.playbook("harvester_gpu_cluster", DEMO, options="--tags smoke")
-    assert "How to reach ml is known once Rancher has made it. Add the tag cluster." in refused.failure, refused.shown
+    assert (
+        "The connection to cluster ml is known only after Rancher has created it. Add the tag cluster."
+        in refused.failure
+    ), refused.shown
 
 
 def test_every_playbook_is_found_by_its_full_name() -> None:
@@ -197,5 +206,5 @@ def test_a_request_that_is_refused_ends_the_run_with_its_reason(bare: Lab, runs:
         "harvester_gpu_cluster", {**CLUSTER, "harvester_kubeconfig": str(user.kubeconfig)}, options="--tags node"
     )
     assert "pcideviceclaims" in refused.failure, refused.shown
-    assert refused.failed_task == "GPUs have been looked for"
+    assert refused.failed_task == "Wait until the nodes report their GPUs"
     user.withdraw()

@@ -23,7 +23,7 @@ from tests.integration.playbooks.runs import CHECKOUT
 MOMENTS = {
     "vSphere: a lab with two ESXi hosts": "vsphere",
     "Harvester: a lab with two nodes": "harvester",
-    "The profiles are set and allocatable": "harvester",
+    "Configure the vGPUs and wait until they are allocatable": "harvester",
 }
 WHILE_A_LAB_STARTS = "a lab with"
 PATIENCE_SECONDS = 300
@@ -83,7 +83,7 @@ def test_a_playbook_that_fails_ends_it_and_leaves_nothing_running(demo: Demo, tm
     assert process.stdout
     shown = process.stdout.read()
     assert process.wait(PATIENCE_SECONDS) != 0
-    assert "harvester_gpu_node_profile and harvester_gpu_node_count are given together" in shown
+    assert "Set harvester_gpu_node_profile and harvester_gpu_node_count together." in shown
     assert "Harvester once more" not in shown
     assert not demo.running()
     assert not members(process.pid)

@@ -155,11 +155,11 @@ def test_what_a_running_vm_uses_is_left_alone_and_a_repair_that_fails_holds_up_n
         ("type_differs", B4): "device",
         ("driver_addon", DRIVER): "",
     }
-    assert f"should be {LOCATION}. It is left alone while VMs have vGPUs: default/trainer." in told.shown
+    assert f"should be {LOCATION}. No repair while VMs have vGPUs: default/trainer." in told.shown
 
     mended = runs.playbook("drift", REPAIR, inventory=inventory)
     assert mended.status == "failed"
-    assert mended.failure.startswith(f"Not everything could be repaired. GPU {GPU_A} cannot have vGPUs of different")
+    assert mended.failure.startswith(f"Some repairs failed. GPU {GPU_A} cannot have vGPUs of different")
     assert left(mended) == {("type_differs", free), ("driver_addon", DRIVER)}
     # M11: what the spec says of a vGPU in use is set back, and its VM goes on with it.
     assert lab.read(f"{VGPUS}/{held}")["spec"]["vGPUTypeName"] == Q4
@@ -287,7 +287,7 @@ def test_a_lost_memory_reservation_is_told_and_repaired_on_a_vm_that_is_off(vcen
     rehearsal = runs.playbook("drift", {**VSPHERE, **REPAIR}, check=True)
     assert (rehearsal.status, writes()) == ("successful", before)
     assert found(rehearsal) == {("not_prepared", "stopped"): "vm", ("not_prepared", "trainer"): ""}
-    assert "VM stopped lacks what its vGPUs need to start: its memory is not reserved." in rehearsal.shown
+    assert "VM stopped lacks settings that its vGPUs require: its memory is not reserved." in rehearsal.shown
     assert reserved() == ["fine"]
 
     mended = runs.playbook("drift", {**VSPHERE, **REPAIR, **FAIL})

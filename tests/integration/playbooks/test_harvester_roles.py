@@ -29,7 +29,7 @@ def test_what_cannot_work_is_refused_before_anything_is_changed(lab: Lab, runs: 
         ),
         (
             {"harvester_gpu_node_profile": ""},
-            "harvester_gpu_node_profile and harvester_gpu_node_count are given together",
+            "Set harvester_gpu_node_profile and harvester_gpu_node_count together.",
         ),
         ({"harvester_gpu_node_gpus": ["gpu-z-*"]}, "gpu-z-*"),
     ):
@@ -42,8 +42,8 @@ def test_an_image_that_does_not_exist_is_one_sentence_and_nothing_is_created(lab
     vms = {"harvester_gpu_vm_vms": [{"name": "trainer", "user_data": "#cloud-config", "disks": [disk]}]}
     lab.mark()
     assert refused(runs, vms) == (
-        "Image default/none of VM trainer does not exist or is not ready. Give it as namespace/name, where the name is"
-        " the object's and not what the UI displays. No VM was created."
+        "Image default/none of VM trainer does not exist or is not ready. Use the form namespace/name, with the name of"
+        " the object, not the name that the UI displays. No VM was created."
     )
     assert writes(lab) == []
 
@@ -73,7 +73,7 @@ def test_addons_stay_on_while_another_gpu_needs_them(lab: Lab, runs: Runs) -> No
     lab.enable_gpus(GPU, OTHER_GPU)
     one = {"harvester_gpu_node_gpus": [GPU], "harvester_gpu_node_absent_addons": ["nvidia-driver-toolkit"]}
     told = refused(runs, {**one, "vgpu_teardown_confirm": True, "vgpu_teardown_scope": "everything"}, "teardown")
-    assert f"SR-IOV is on for {OTHER_GPU}, so nvidia-driver-toolkit cannot be switched off." in told
+    assert f"SR-IOV is enabled on {OTHER_GPU}, so nvidia-driver-toolkit cannot be disabled." in told
     assert lab.gpu(OTHER_GPU)["spec"]["enabled"]
 
 
@@ -111,7 +111,7 @@ def test_vms_that_do_not_run_are_started_however_they_were_set_or_ended(lab: Lab
 def test_a_number_of_vms_needs_a_profile_and_a_prefix(lab: Lab, runs: Runs) -> None:
     """T1: there is no default name that two teams could share."""
     told = refused(runs, {"harvester_gpu_vm_count": 2})
-    assert "harvester_gpu_vm_count is 2, so harvester_gpu_vm_profile has to say" in told
+    assert "harvester_gpu_vm_count is 2. Set harvester_gpu_vm_profile" in told
     told = refused(runs, {"harvester_gpu_vm_count": 2, "harvester_gpu_vm_profile": "A2-4Q"})
-    assert "harvester_gpu_vm_count is 2, so harvester_gpu_vm_prefix has to say" in told
+    assert "harvester_gpu_vm_count is 2. Set harvester_gpu_vm_prefix" in told
     assert lab.items(VMS) == []

@@ -68,19 +68,19 @@ def test_vms_and_vgpus_of_another_team_stay(running: Lab, runs: Runs) -> None:
     # They were not enabled by the role, so it is not known whose they are.
     kept = runs.playbook("teardown", {**one, **CONFIRMED})
     assert (kept.status, kept.changed, writes(lab)) == ("successful", 0, []), kept.shown
-    assert "stays: it carries no mark" in kept.shown
+    assert "is kept: it has no owner mark" in kept.shown
     one["harvester_gpu_node_adopt"] = True
     foreseen = runs.playbook("teardown", one, check=True)
     assert (foreseen.status, foreseen.tasks, writes(lab)) == ("successful", ["Disable the vGPUs"], []), foreseen.shown
     done = runs.playbook("teardown", {**one, **CONFIRMED})
     assert done.status == "successful", done.shown
-    assert "is in use by VM default/team-1. It stays." in done.shown
+    assert "is in use by VM default/team-1. It is kept." in done.shown
     assert (len(layout(lab)), layout(lab, OTHER_GPU)) == (2, dict.fromkeys(OTHERS, TWO))
     assert [lab.gpu(gpu)["spec"]["enabled"] for gpu in (GPU, OTHER_GPU)] == [True, True]
 
     # The other team agrees: the VM is taken over as it is, and can be deleted from then on.
     taken = runs.playbook("harvester_gpu_cluster", {**COUNTED, "harvester_gpu_vm_adopt": "true"}, options="--tags vm")
-    assert (taken.status, taken.tasks) == ("successful", ["Mark the VMs that are taken over with their owner"])
+    assert (taken.status, taken.tasks) == ("successful", ["Mark adopted VMs with their owner"])
     labels = vm(lab, "team-1")["metadata"]["labels"]
     assert labels == {"owner": "other-team", MANAGER: "vgpu.fleet", OWNER: "vgpu.fleet"}
     lab.mark()
@@ -108,7 +108,7 @@ def test_each_of_two_teams_takes_back_its_own_vgpus(lab: Lab, runs: Runs) -> Non
     assert "held by owner blue" in refused(lab, fewer)
     gone = runs.playbook("teardown", of("blue", 3, **CONFIRMED))
     assert gone.status == "successful", gone.shown
-    assert "stays: it was enabled for owner red." in gone.shown
+    assert "is kept: it was enabled for owner red." in gone.shown
     assert list(owners(lab).values()) == ["red", "red"]
     lab.mark()
     again = runs.playbook("teardown", of("blue", 3, **CONFIRMED))
@@ -119,7 +119,7 @@ def test_each_of_two_teams_takes_back_its_own_vgpus(lab: Lab, runs: Runs) -> Non
     lab.write(f"{VGPUS}/{lost}", {"metadata": {"annotations": {OWNER: None}}})
     some = runs.playbook("teardown", of("red", 3, **CONFIRMED))
     assert (some.status, owners(lab)) == ("successful", {lost: None}), some.shown
-    assert f"vGPU {lost} stays: it carries no mark" in some.shown
+    assert f"vGPU {lost} is kept: it has no owner mark" in some.shown
     last = runs.playbook("teardown", of("red", 3, harvester_gpu_node_adopt=True, **CONFIRMED))
     assert (last.status, layout(lab)) == ("successful", {}), last.shown
     assert not lab.gpu(GPU)["spec"]["enabled"]
@@ -137,7 +137,9 @@ def test_a_gpu_that_the_layout_does_not_need_is_left_alone(lab: Lab, runs: Runs)
     assert (done.status, len(layout(lab))) == ("successful", 2), done.shown
     assert not lab.gpu(OTHER_GPU)["spec"].get("enabled")
     foreseen = runs.playbook("harvester_gpu_cluster", every, options="--tags node", check=True)
-    assert (foreseen.status, foreseen.tasks) == ("successful", ["SR-IOV is on"]), foreseen.shown
+    assert (foreseen.status, foreseen.tasks) == ("successful", ["Enable SR-IOV on the GPUs that do not have it yet"]), (
+        foreseen.shown
+    )
 
     lab.make(
         CLAIMS,
@@ -173,7 +175,7 @@ def test_a_vm_that_runs_without_its_vgpus_is_not_ok(running: Lab, runs: Runs) ->
     for _run in range(2):
         told = runs.playbook("harvester_gpu_cluster", wanted, options="--tags vm,report")
         assert (told.status, told.failed_task) == ("failed", "Require that the VMs run with their vGPUs"), told.shown
-        assert "run without the vGPUs that they are declared to have: default/trainer." in told.failure
+        assert "run without their declared vGPUs: default/trainer." in told.failure
     assert len(has(lab)) == 2
     warned = runs.playbook(
         "harvester_gpu_cluster", {**wanted, "harvester_gpu_vm_pending": "warn"}, options="--tags vm,report"

@@ -115,14 +115,14 @@ def test_a_workflow_leads_from_the_capacity_over_an_approval_to_the_smoke_test(w
     while following := steps[order[-1]].get("next"):
         assert following not in order
         order.append(following)
-    assert order == ["capacity", "rehearse", "approve", "provision", "smoke"]
+    assert order == ["capacity", "dry_run", "approve", "provision", "smoke"]
     assert set(order) == set(steps)
     assert all(("approval" in step) != ("template" in step) for step in steps.values())
 
     assert 0 < steps["approve"]["approval"]["timeout"] <= 7 * 86400
-    rehearsal, provision = steps["rehearse"], steps["provision"]
-    assert rehearsal["template"] == provision["template"]
-    assert (rehearsal.get("job_type"), provision.get("job_type")) == ("check", None)
+    dry_run, provision = steps["dry_run"], steps["provision"]
+    assert dry_run["template"] == provision["template"]
+    assert (dry_run.get("job_type"), provision.get("job_type")) == ("check", None)
 
 
 @pytest.mark.parametrize("workflow", WORKFLOWS, ids=named)

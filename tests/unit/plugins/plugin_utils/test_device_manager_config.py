@@ -32,12 +32,12 @@ def test_numbers_stand_for_names():
 @pytest.mark.parametrize(
     ("content", "config", "said"),
     [
-        (CONTENT, "more", "There are: all"),
+        (CONTENT, "more", "Existing ones: all"),
         (CONTENT, "some", "by number"),
         (CONTENT, "wrong", "L40S"),
         (CONTENT, "odd", "neither 'all' nor"),
-        (CONTENT, "none", "not understood"),
-        ({"version": "v2", "vgpu-configs": {}}, "all", "Version v2"),
+        (CONTENT, "none", "is not valid"),
+        ({"version": "v2", "vgpu-configs": {}}, "all", "version v2"),
         ("text", "all", "no vgpu-configs"),
     ],
 )

@@ -107,7 +107,7 @@ def test_the_driver_is_left_alone_under_vms_that_run_and_on_nodes_that_were_not_
     for used in (fleet(slot("a", "vm", running=True)), fleet(slot("a"), claims=(claim("vm", running=True),))):
         (one,) = harvester_drift(used, driver={"diff": RESET}, unused=False)
         assert (one["kind"], one["repair"]) == ("driver_addon", "")
-        assert one["text"].endswith("It is left alone while VMs have vGPUs: vm.")
+        assert one["text"].endswith("No repair while VMs have vGPUs: vm.")
     (stopped,) = harvester_drift(fleet(slot("a", "vm")), driver={"diff": RESET})
     assert stopped["repair"] == "driver"
     (partly,) = harvester_drift(fleet(), driver={"diff": RESET}, all_nodes=False)

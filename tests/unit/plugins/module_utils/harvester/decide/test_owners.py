@@ -19,7 +19,7 @@ from ansible_collections.vgpu.fleet.plugins.module_utils.planning.steps import S
 
 from tests.unit.plugins.module_utils.fleets import fleet, gpu, vm
 from tests.unit.plugins.module_utils.harvester.objects import Q4, snapshot, vgpu
-from tests.unit.plugins.plugin_utils.test_take_back import owned
+from tests.unit.plugins.plugin_utils.test_removal import owned
 
 FOUR_Q, TWO_Q = "NVIDIA A2-4Q", "NVIDIA A2-2Q"
 # Two of blue, one of nobody, one of red.

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Which vGPUs, MIG instances and SR-IOV GPUs go when a declaration is taken back, and which stay, and why. Pure."""
+"""Plan which vGPUs, MIG instances and SR-IOV to remove for a declaration, and what to keep and why. Pure."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ from ansible_collections.vgpu.fleet.plugins.module_utils.planning.request import
 
 @dataclass(frozen=True)
 class Declaration:
-    """What the role harvester_gpu_node was told to make. `mig` and `all_sriov` select GPUs without any profile.
+    """The variables of the role harvester_gpu_node. `mig` and `all_sriov` select GPUs without a profile.
 
-    With an `owner`, only vGPUs with that mark are taken back, and with `adopt` those without any mark too.
+    With an `owner`, only vGPUs with that owner mark are removed, and with `adopt` also those without any mark.
     """
 
     layout: tuple[Demand, ...] = ()
@@ -63,7 +63,9 @@ class Declaration:
         for entry in layout:
             missing = [name for name in ("profile", "count") if entry.get(name) is None]
             if missing:
-                raise InvalidDemand(f"An entry of the layout has no {missing[0]}.", hint="Give profile and count.")
+                raise InvalidDemand(
+                    f"An entry of the layout has no {missing[0]}.", hint="Each entry needs profile and count."
+                )
         return cls(
             layout=tuple(
                 Demand(str(entry["profile"]), int(entry["count"]), str(entry.get("per") or "fleet"), *selection(entry))
@@ -78,18 +80,18 @@ class Declaration:
             adopt=adopt,
         )
 
-    def may_take(self, slot: Slot) -> bool:
-        """Whether a vGPU was made for the owner, or may count as such."""
+    def may_remove(self, slot: Slot) -> bool:
+        """Return whether the vGPU belongs to the owner, or counts as such."""
         return self.owner is None or slot.owner == self.owner or (self.adopt and not slot.owner)
 
 
 @dataclass(frozen=True)
-class TakeBack:
-    """`waits_for` are VMs that hold some of the `vgpus` and are expected to be gone by then."""
+class Removal:
+    """The plan. `waits_for` are VMs that hold some of the `vgpus` and are about to be deleted."""
 
     vgpus: tuple[tuple[Gpu, Slot], ...] = ()
     gpus: tuple[Gpu, ...] = ()
-    stays: tuple[str, ...] = ()
+    kept: tuple[str, ...] = ()
     held: tuple[str, ...] = ()
     waits_for: tuple[str, ...] = ()
 
@@ -106,7 +108,7 @@ class TakeBack:
             "mig_gpus": [gpu.name for gpu in self.gpus if gpu.mode == MIG],
             "vgpus_on_mig": [slot.name for gpu, slot in self.vgpus if gpu.mode == MIG],
             "steps": self.steps,
-            "stays": list(self.stays),
+            "kept": list(self.kept),
             "held": list(self.held),
             "waits_for": list(self.waits_for),
         }
@@ -114,23 +116,23 @@ class TakeBack:
 
 @dataclass
 class _Work:
-    """The fleet without the VMs that will be gone, and what was chosen so far."""
+    """The fleet without the VMs that are about to be deleted, and the choices so far."""
 
     fleet: Fleet
-    taken: dict[str, tuple[Gpu, Slot]] = field(default_factory=dict)
-    # GPUs whose SR-IOV may go, by their names.
-    ours: dict[str, Gpu] = field(default_factory=dict)
-    stays: list[str] = field(default_factory=list)
+    chosen: dict[str, tuple[Gpu, Slot]] = field(default_factory=dict)
+    # GPUs whose SR-IOV may be disabled, by name.
+    releasable: dict[str, Gpu] = field(default_factory=dict)
+    kept: list[str] = field(default_factory=list)
     held: list[str] = field(default_factory=list)
 
 
-def take_back(
+def plan_removal(
     fleet: Fleet,
     declaration: Declaration,
     gone_vms: Collection[str] = (),
     gone_labels: Mapping[str, str] | None = None,
-) -> TakeBack:
-    """`gone_vms`, by path, and VMs with `gone_labels` hold nothing any more when this is carried out."""
+) -> Removal:
+    """Plan the removal as if `gone_vms`, given by path, and VMs with `gone_labels` were deleted already."""
 
     def gone(holder: Holder) -> bool:
         labelled = bool(gone_labels) and dict(gone_labels or {}).items() <= dict(holder.labels).items()
@@ -142,14 +144,14 @@ def take_back(
         _everything(work, declaration)
     else:
         _declared(work, declaration)
-    names = set(work.taken)
+    names = set(work.chosen)
     waits_for = {
         holder.path for _gpu, slot in before.slots() if slot.name in names for holder in slot.holders if gone(holder)
     }
-    return TakeBack(
-        vgpus=tuple(work.taken.values()),
-        gpus=tuple(_to_switch_off(work)),
-        stays=tuple(work.stays),
+    return Removal(
+        vgpus=tuple(work.chosen.values()),
+        gpus=tuple(_to_release(work)),
+        kept=tuple(work.kept),
         held=tuple(work.held),
         waits_for=tuple(sorted(waits_for)),
     )
@@ -169,12 +171,12 @@ def _without(fleet: Fleet, gone: Callable[[Holder], bool]) -> Fleet:
 def _everything(work: _Work, declaration: Declaration) -> None:
     for index in sorted(GpuSelector(work.fleet).gpus(declaration.nodes, declaration.gpus)):
         gpu = work.fleet.gpus[index]
-        work.ours[gpu.name] = gpu
+        work.releasable[gpu.name] = gpu
         for slot in gpu.ordered_slots:
             if slot.holders:
                 work.held.append(_in_use(slot))
             elif not slot.empty:
-                work.taken[slot.name] = (gpu, slot)
+                work.chosen[slot.name] = (gpu, slot)
 
 
 def _declared(work: _Work, declaration: Declaration) -> None:
@@ -184,15 +186,15 @@ def _declared(work: _Work, declaration: Declaration) -> None:
         chosen = sorted(selections.gpus(demand.nodes, demand.gpus))
         suitable = [gpu for gpu in (work.fleet.gpus[index] for index in chosen) if could_be(gpu, profile)]
         if demand.nodes or demand.gpus:
-            work.ours.update({gpu.name: gpu for gpu in suitable})
+            work.releasable.update({gpu.name: gpu for gpu in suitable})
         for gpus in _scopes(suitable, demand.per):
-            _take(work, gpus, profile, demand, declaration)
+            _choose(work, gpus, profile, demand, declaration)
     for nodes, names in declaration.mig:
         chosen = sorted(selections.gpus(nodes, names))
-        work.ours.update({gpu.name: gpu for gpu in (work.fleet.gpus[i] for i in chosen) if gpu.mode == MIG})
+        work.releasable.update({gpu.name: gpu for gpu in (work.fleet.gpus[i] for i in chosen) if gpu.mode == MIG})
     if declaration.all_sriov:
         chosen = sorted(selections.gpus(declaration.nodes, declaration.gpus))
-        work.ours.update({gpu.name: gpu for gpu in (work.fleet.gpus[index] for index in chosen)})
+        work.releasable.update({gpu.name: gpu for gpu in (work.fleet.gpus[index] for index in chosen)})
 
 
 def _scopes(gpus: Sequence[Gpu], per: str) -> Iterable[list[Gpu]]:
@@ -203,48 +205,46 @@ def _scopes(gpus: Sequence[Gpu], per: str) -> Iterable[list[Gpu]]:
     return [list(gpus)]
 
 
-def _take(work: _Work, gpus: Sequence[Gpu], profile: Profile, demand: Demand, declaration: Declaration) -> None:
-    """As many unused vGPUs of the profile as were declared, those first whose GPU has nothing else."""
+def _choose(work: _Work, gpus: Sequence[Gpu], profile: Profile, demand: Demand, declaration: Declaration) -> None:
+    """Choose as many unused vGPUs of the profile as declared, first on GPUs that have nothing else."""
     every = [(gpu, slot) for gpu in gpus for slot in gpu.ordered_slots if _has(slot, profile)]
-    mine = [(gpu, slot) for gpu, slot in every if slot.holders or declaration.may_take(slot)]
+    mine = [(gpu, slot) for gpu, slot in every if slot.holders or declaration.may_remove(slot)]
     others = Counter(gpu.name for gpu in gpus for slot in gpu.slots if not slot.empty and not _is_free(slot, profile))
-    free = [(gpu, slot) for gpu, slot in mine if not slot.holders and slot.name not in work.taken]
+    free = [(gpu, slot) for gpu, slot in mine if not slot.holders and slot.name not in work.chosen]
     free.sort(key=lambda one: others[one[0].name])
     for gpu, slot in free[: demand.count]:
-        work.taken[slot.name] = (gpu, slot)
-        work.ours[gpu.name] = gpu
+        work.chosen[slot.name] = (gpu, slot)
+        work.releasable[gpu.name] = gpu
     rest = free[demand.count :]
     if rest:
         names = join_names(slot.name for _gpu, slot in rest)
-        work.stays.append(f"vGPU {names} stays: the declaration is {demand}, and there are more.")
+        work.kept.append(f"vGPU {names} is kept: there are more vGPUs than the declared {demand}.")
     for _gpu, slot in mine:
         if slot.holders:
-            work.stays.append(f"{_in_use(slot)} It stays.")
-    kept = [slot for _gpu, slot in every if not slot.holders and not declaration.may_take(slot)]
+            work.kept.append(f"{_in_use(slot)} It is kept.")
+    kept = [slot for _gpu, slot in every if not slot.holders and not declaration.may_remove(slot)]
     for owner in sorted({slot.owner or "" for slot in kept}):
         names = join_names(slot.name for slot in kept if (slot.owner or "") == owner)
-        work.stays.append(f"vGPU {names} stays: {_whose(owner)}")
+        work.kept.append(f"vGPU {names} is kept: {_whose(owner)}")
 
 
-def _to_switch_off(work: _Work) -> Iterable[Gpu]:
-    touched = {gpu.name for gpu, _slot in work.taken.values()}
+def _to_release(work: _Work) -> Iterable[Gpu]:
+    touched = {gpu.name for gpu, _slot in work.chosen.values()}
     for gpu in work.fleet.gpus:
-        if gpu.name not in work.ours or not gpu.sharing:
+        if gpu.name not in work.releasable or not gpu.sharing:
             continue
-        left = [slot for slot in gpu.ordered_slots if not slot.empty and slot.name not in work.taken]
+        left = [slot for slot in gpu.ordered_slots if not slot.empty and slot.name not in work.chosen]
         if not left:
             yield gpu
         elif gpu.name in touched:
             names = join_names(slot.name for slot in left)
-            work.stays.append(f"SR-IOV of GPU {gpu.name} stays on: it still has vGPU {names}.")
+            work.kept.append(f"SR-IOV stays enabled on GPU {gpu.name}, which still has vGPU {names}.")
 
 
 def _whose(owner: str) -> str:
     if owner:
         return f"it was enabled for owner {owner}."
-    return (
-        "it carries no mark, so it is not known for whom it was enabled. Set harvester_gpu_node_adopt to take it back."
-    )
+    return "it has no owner mark, so its owner is unknown. Set harvester_gpu_node_adopt to true to remove it."
 
 
 def _type(slot: Slot) -> str:

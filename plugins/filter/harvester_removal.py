@@ -5,13 +5,13 @@
 from __future__ import annotations
 
 DOCUMENTATION = r"""
-name: harvester_take_back
-short_description: Plan which vGPUs and SR-IOV GPUs to take back
+name: harvester_removal
+short_description: Plan which vGPUs to remove and where to disable SR-IOV
 version_added: 0.1.0
 description:
-  - Used by the role P(vgpu.fleet.harvester_gpu_node#role) with O(ignore:harvester_gpu_node_state=absent). Finds the
-    vGPUs that a declaration made and that no VM uses, and the GPUs that need no SR-IOV without them.
-  - vGPUs of other profiles, on other GPUs, or beyond the declared number stay, and the result says why.
+  - Used by the role P(vgpu.fleet.harvester_gpu_node#role) with O(ignore:harvester_gpu_node_state=absent). Selects the
+    vGPUs of a declared layout that no VM uses, and the GPUs that do not need SR-IOV without them.
+  - Keeps vGPUs of other profiles, on other GPUs, or beyond the declared number. The result contains the reasons.
 positional: _input, layout
 options:
   _input:
@@ -30,38 +30,38 @@ options:
     default: []
   nodes:
     description: >-
-      Names of nodes, or shell patterns, for entries that select nothing themselves. Without O(nodes) and O(gpus) such
-      entries mean the whole fleet.
+      Names of nodes, or shell patterns, for entries without a selection of their own. Without O(nodes) and O(gpus),
+      such entries select the whole fleet.
     type: list
     elements: str
   gpus:
-    description: Names of GPUs, or shell patterns, for entries that select nothing themselves.
+    description: Names of GPUs, or shell patterns, for entries without a selection of their own.
     type: list
     elements: str
   all_sriov:
-    description: Whether SR-IOV was declared for all GPUs of O(nodes) and O(gpus), whatever the layout needs.
+    description: Whether SR-IOV was declared for all GPUs of O(nodes) and O(gpus), regardless of the layout.
     type: bool
     default: false
   everything:
-    description: Whether all vGPUs and SR-IOV of O(nodes) and O(gpus) are taken back, whoever made them.
+    description: Whether to remove all vGPUs and SR-IOV of O(nodes) and O(gpus), whoever created them.
     type: bool
     default: false
   owner:
     description: >-
-      Only vGPUs that were enabled for this owner are taken back. Others stay. If not given, marks are not looked at, as
-      with O(everything).
+      Remove only vGPUs with the mark of this owner. Without this option, or with O(everything), owner marks are
+      ignored.
     type: str
   adopt:
-    description: Whether vGPUs that carry no mark of any owner are taken back, too.
+    description: Whether to also remove vGPUs without an owner mark.
     type: bool
     default: false
   gone_vms:
-    description: VMs that are expected to be deleted by then, as namespace and name.
+    description: VMs that are about to be deleted, as C(namespace/name).
     type: list
     elements: str
     default: []
   gone_labels:
-    description: Labels of further VMs that are expected to be deleted by then.
+    description: Labels of additional VMs that are about to be deleted.
     type: dict
     default: {}
 author:
@@ -69,19 +69,20 @@ author:
 """
 
 EXAMPLES = r"""
-- name: Show what a layout has made
+- name: Show which vGPUs of a layout would be removed
   ansible.builtin.debug:
-    msg: "{{ (fleet | vgpu.fleet.harvester_take_back([{'profile': 'A2-4Q', 'count': 2}])).steps }}"
+    msg: "{{ (fleet | vgpu.fleet.harvester_removal([{'profile': 'A2-4Q', 'count': 2}])).steps }}"
 """
 
 RETURN = r"""
 _value:
   description:
-    - C(vgpus) to disable, C(gpus) to switch SR-IOV off on, and C(mig_gpus) of them whose MIG instances go first.
-    - C(steps) are sentences about that, C(stays) about what stays and why.
-    - C(held) are vGPUs that VMs use, with O(everything).
-    - C(waits_for) are VMs of O(gone_vms) or O(gone_labels) that still hold some of the vGPUs.
-    - C(problem) is a sentence about a declaration that is not valid, otherwise empty. Then the other lists are empty.
+    - C(vgpus) lists the vGPUs to disable, C(gpus) the GPUs on which to disable SR-IOV, and C(mig_gpus) those of them
+      whose MIG instances to remove first.
+    - C(steps) describes these steps, C(kept) what is kept and why.
+    - C(held) lists the vGPUs that VMs use, with O(everything).
+    - C(waits_for) lists the VMs of O(gone_vms) or O(gone_labels) that still hold some of the vGPUs.
+    - C(problem) describes an invalid declaration. The lists are empty then.
   type: dict
 """
 
@@ -90,10 +91,10 @@ from typing import Any
 
 from ansible_collections.vgpu.fleet.plugins.module_utils.errors import FleetError
 from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.model import Fleet
-from ansible_collections.vgpu.fleet.plugins.plugin_utils.take_back import Declaration, TakeBack, take_back
+from ansible_collections.vgpu.fleet.plugins.plugin_utils.removal import Declaration, Removal, plan_removal
 
 
-def harvester_take_back(
+def harvester_removal(
     found: Mapping[str, Any],
     layout: Sequence[Mapping[str, Any]] = (),
     mig: Sequence[Mapping[str, Any]] = (),
@@ -106,17 +107,17 @@ def harvester_take_back(
     owner: str | None = None,
     adopt: bool = False,
 ) -> dict[str, Any]:
-    nothing = TakeBack().as_dict()
+    nothing = Removal().as_dict()
     try:
         declaration = Declaration.read(
             layout, mig, nodes, gpus, all_sriov=all_sriov, everything=everything, owner=owner, adopt=adopt
         )
     except (TypeError, ValueError, AttributeError):
-        return {**nothing, "problem": "The layout is not valid. Give each entry a profile and a number as count."}
+        return {**nothing, "problem": "The layout is not valid. Each entry needs a profile and a number as count."}
     except FleetError as error:
         return {**nothing, "problem": str(error)}
     try:
-        plan = take_back(Fleet.from_dict(found), declaration, gone_vms, gone_labels)
+        plan = plan_removal(Fleet.from_dict(found), declaration, gone_vms, gone_labels)
     except FleetError as error:
         return {**nothing, "problem": str(error)}
     return {**plan.as_dict(), "problem": ""}
@@ -124,4 +125,4 @@ def harvester_take_back(
 
 class FilterModule:
     def filters(self) -> dict[str, Callable[..., Any]]:
-        return {"harvester_take_back": harvester_take_back}
+        return {"harvester_removal": harvester_removal}

@@ -1,4 +1,4 @@
-"""T2, U3: what goes when a declaration is taken back, and what stays."""
+"""T2, U3: plan what to remove for a declaration, and what to keep."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.model import MIG, Fleet, UnboundRequest
 from ansible_collections.vgpu.fleet.plugins.module_utils.planning.request import InvalidDemand, NothingSelected
-from ansible_collections.vgpu.fleet.plugins.plugin_utils.take_back import Declaration, take_back
+from ansible_collections.vgpu.fleet.plugins.plugin_utils.removal import Declaration, plan_removal
 
 from tests.unit.plugins.module_utils.fleets import fleet, gpu, off, vm
 
@@ -16,7 +16,7 @@ FOUR_Q = "NVIDIA A2-4Q"
 
 
 def taken(record: Fleet, *layout: dict[str, Any], gone: list[str] | None = None, **more: Any) -> dict[str, Any]:
-    return take_back(record, Declaration.read(layout, **more), gone or [], more.get("labels")).as_dict()
+    return plan_removal(record, Declaration.read(layout, **more), gone or [], more.get("labels")).as_dict()
 
 
 def entry(count: int, profile: str = "A2-4Q", **more: Any) -> dict[str, Any]:
@@ -26,9 +26,9 @@ def entry(count: int, profile: str = "A2-4Q", **more: Any) -> dict[str, Any]:
 def test_u3_only_the_declared_profile_on_the_declared_node_goes_and_no_more_than_declared() -> None:
     found = taken(fleet(gpu("n1:a", "4Q 4Q 4Q"), gpu("n2:a", "2Q 2Q 4Q")), entry(1, nodes=["n1"]))
     assert (found["vgpus"], found["gpus"]) == (["n1:a-00"], [])
-    assert found["stays"] == [
-        "vGPU n1:a-01, n1:a-02 stays: the declaration is 1 x A2-4Q on n1, and there are more.",
-        "SR-IOV of GPU n1:a stays on: it still has vGPU n1:a-01, n1:a-02.",
+    assert found["kept"] == [
+        "vGPU n1:a-01, n1:a-02 is kept: there are more vGPUs than the declared 1 x A2-4Q on n1.",
+        "SR-IOV stays enabled on GPU n1:a, which still has vGPU n1:a-01, n1:a-02.",
     ]
 
 
@@ -37,7 +37,7 @@ def test_sriov_goes_where_no_vgpu_is_left() -> None:
     assert found["vgpus"] == ["n1:a-00", "n1:a-01", "n2:a-00"]
     assert found["gpus"] == ["n1:a"]
     assert found["steps"][-1] == "Disable SR-IOV on GPU n1:a."
-    assert found["stays"] == ["SR-IOV of GPU n2:a stays on: it still has vGPU n2:a-01."]
+    assert found["kept"] == ["SR-IOV stays enabled on GPU n2:a, which still has vGPU n2:a-01."]
 
 
 def test_an_empty_gpu_that_nobody_named_keeps_sriov_and_a_named_one_does_not() -> None:
@@ -52,8 +52,8 @@ def test_an_empty_gpu_that_nobody_named_keeps_sriov_and_a_named_one_does_not() -
 def test_what_vms_use_stays_and_names_them() -> None:
     found = taken(fleet(gpu("n1:a", "4Q@web 4Q@idle- 4Q")), entry(3))
     assert found["vgpus"] == ["n1:a-02"]
-    assert "vGPU n1:a-00 (NVIDIA A2-4Q) is in use by VM default/web. It stays." in found["stays"]
-    assert "VM default/idle (stopped)" in " ".join(found["stays"])
+    assert "vGPU n1:a-00 (NVIDIA A2-4Q) is in use by VM default/web. It is kept." in found["kept"]
+    assert "VM default/idle (stopped)" in " ".join(found["kept"])
     assert found["held"] == []
 
 
@@ -85,7 +85,7 @@ def test_vms_that_will_be_gone_count_no_more() -> None:
     assert (found["vgpus"], found["waits_for"]) == (["n1:a-00"], ["default/web"])
     labelled = UnboundRequest(FOUR_Q, 1, vm("node", labels={"guest": "ml"}), node="n1")
     record = fleet(gpu("n1:a", "4Q"), claims=[labelled])
-    found = take_back(record, Declaration.read([entry(1)]), (), {"guest": "ml"}).as_dict()
+    found = plan_removal(record, Declaration.read([entry(1)]), (), {"guest": "ml"}).as_dict()
     assert (found["vgpus"], found["waits_for"]) == (["n1:a-00"], ["default/node"])
 
 
@@ -127,11 +127,11 @@ def test_only_vgpus_of_the_owner_go_and_the_others_stay_with_the_reason() -> Non
     record = owned(fleet(gpu("n1:a", "4Q 4Q 4Q 4Q")), {"n1:a-00": "blue", "n1:a-01": "red", "n1:a-02": "red"})
     red = taken(record, entry(4), owner="red")
     assert (red["vgpus"], red["gpus"]) == (["n1:a-01", "n1:a-02"], [])
-    unmarked, blue, sriov = red["stays"]
-    assert unmarked.startswith("vGPU n1:a-03 stays: it carries no mark")
+    unmarked, blue, sriov = red["kept"]
+    assert unmarked.startswith("vGPU n1:a-03 is kept: it has no owner mark")
     assert "harvester_gpu_node_adopt" in unmarked
-    assert blue == "vGPU n1:a-00 stays: it was enabled for owner blue."
-    assert sriov == "SR-IOV of GPU n1:a stays on: it still has vGPU n1:a-00, n1:a-03."
+    assert blue == "vGPU n1:a-00 is kept: it was enabled for owner blue."
+    assert sriov == "SR-IOV stays enabled on GPU n1:a, which still has vGPU n1:a-00, n1:a-03."
     # The second teardown of a team finds nothing of its own, and takes nobody else's.
     assert taken(record, entry(4), owner="green")["vgpus"] == []
     assert taken(record, entry(4), owner="red", adopt=True)["vgpus"] == ["n1:a-01", "n1:a-02", "n1:a-03"]
@@ -141,4 +141,4 @@ def test_only_vgpus_of_the_owner_go_and_the_others_stay_with_the_reason() -> Non
 def test_an_own_vgpu_that_a_vm_uses_stays_because_of_the_vm() -> None:
     record = owned(fleet(gpu("n1:a", "4Q@web 4Q")), {"n1:a-00": "red", "n1:a-01": "red"})
     found = taken(record, entry(2), owner="red")
-    assert (found["vgpus"], "in use by VM default/web" in found["stays"][0]) == (["n1:a-01"], True)
+    assert (found["vgpus"], "in use by VM default/web" in found["kept"][0]) == (["n1:a-01"], True)
