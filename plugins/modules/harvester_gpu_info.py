@@ -257,6 +257,8 @@ harvester:
       sample: vendor_vfio
 """
 
+from typing import Any
+
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.cluster import Cluster
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.result.findings import findings
@@ -266,7 +268,7 @@ from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.result.record
     vgpu_records,
 )
 from ansible_collections.vgpu.fleet.plugins.module_utils.kube.options import connection_spec
-from ansible_collections.vgpu.fleet.plugins.module_utils.module import reporting_errors
+from ansible_collections.vgpu.fleet.plugins.module_utils.module import ReadResult, finish, reporting_errors
 
 
 def main() -> None:
@@ -280,21 +282,25 @@ def main() -> None:
         supports_check_mode=True,
     )
     with reporting_errors(module):
-        params = module.params
-        cluster = Cluster.connect(params)
-        profiles = params["profiles"]
-        if profiles is not None:
-            profiles = [cluster.snapshot.known.resolve(profile) for profile in profiles]
-        fleet = filtered(cluster.snapshot.fleet, nodes=params["nodes"], gpus=params["gpus"], profiles=profiles)
-        vgpus = vgpu_records(fleet)
-        module.exit_json(
-            changed=False,
+        finish(module, read_fleet(Cluster.connect(module.params), module.params))
+
+
+def read_fleet(cluster: Cluster, params: dict[str, Any]) -> ReadResult:
+    """Return the records of the selected part of the fleet."""
+    profiles = params["profiles"]
+    if profiles is not None:
+        profiles = [cluster.snapshot.known.resolve(profile) for profile in profiles]
+    fleet = filtered(cluster.snapshot.fleet, nodes=params["nodes"], gpus=params["gpus"], profiles=profiles)
+    vgpus = vgpu_records(fleet)
+    return ReadResult(
+        {
             **fleet.as_dict(),
-            vgpus=vgpus,
-            profiles=profile_records(vgpus, cluster.version),
-            findings=[finding.as_dict() for finding in findings(cluster.snapshot, fleet)],
-            harvester={"version": str(cluster.version), "vfio_framework": cluster.version.vfio_framework},
-        )
+            "vgpus": vgpus,
+            "profiles": profile_records(vgpus, cluster.version),
+            "findings": [finding.as_dict() for finding in findings(cluster.snapshot, fleet)],
+            "harvester": {"version": str(cluster.version), "vfio_framework": cluster.version.vfio_framework},
+        }
+    )
 
 
 if __name__ == "__main__":

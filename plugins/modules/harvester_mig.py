@@ -272,12 +272,12 @@ unsettled:
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.apply.journaled_task import JournaledTask
+from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.apply.task import JournaledTask
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.cluster import Cluster
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.decide.mig import plan_mig, planned_for, request_from
+from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.decide.mig import request_from
+from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.result.gpu_tasks import MigResult
 from ansible_collections.vgpu.fleet.plugins.module_utils.kube.options import connection_spec, waiting_spec
-from ansible_collections.vgpu.fleet.plugins.module_utils.module import reporting_errors
-from ansible_collections.vgpu.fleet.plugins.module_utils.planning.request import selected
+from ansible_collections.vgpu.fleet.plugins.module_utils.module import finish, reporting_errors
 
 
 def main() -> None:
@@ -308,26 +308,9 @@ def main() -> None:
         params = module.params
         request = request_from(params)
         task = JournaledTask.of(Cluster.connect(params), "harvester_mig", params, request, options, module.check_mode)
-        planned = task.plan(
-            lambda cluster: plan_mig(cluster.fleet_for_planning, cluster.snapshot, request),
-            concerned=lambda cluster: selected(cluster.snapshot.fleet, request.nodes, request.gpus),
-            touched=lambda plan: {step.gpu for step in plan.steps},
-            preview=lambda cluster, steps, layouts: planned_for(cluster.snapshot, steps, layouts),
-            seconds=params["wait_timeout"],
-        )
-        cluster, plan = planned.cluster, planned.plan
-        applied = task.apply(planned, plan.goals(), cluster.snapshot.fleet, wait=params["wait"])
-        for warning in (*planned.warnings, *plan.warnings, *applied.warnings):
-            module.warn(warning)
-        module.exit_json(
-            changed=bool(plan.steps) or task.changed,
-            gpus=plan.records(applied.snapshot or cluster.snapshot, predicted=module.check_mode),
-            steps=[step.as_dict() for step in applied.steps],
-            finished=task.finished,
-            undone=task.undone,
-            unsettled=[one.as_dict() for one in planned.unsettled],
-            diff=plan.diff(),
-        )
+        planned = task.recover_and_plan(request)
+        applied = task.apply(planned)
+        finish(module, MigResult(planned, applied, task))
 
 
 if __name__ == "__main__":

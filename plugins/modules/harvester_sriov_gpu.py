@@ -255,15 +255,12 @@ unsettled:
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.apply.apply import apply_steps
+from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.apply.task import GpuTask
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.cluster import Cluster
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.decide.mig import cuts
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.decide.sriov import plan_sriov
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.result.records import diff, gpu_records
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.settled_plan import plan_when_settled
+from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.decide.sriov import SriovRequest
+from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.result.gpu_tasks import SriovResult
 from ansible_collections.vgpu.fleet.plugins.module_utils.kube.options import connection_spec, waiting_spec
-from ansible_collections.vgpu.fleet.plugins.module_utils.module import reporting_errors
-from ansible_collections.vgpu.fleet.plugins.module_utils.planning.request import selected
+from ansible_collections.vgpu.fleet.plugins.module_utils.module import finish, reporting_errors
 
 
 def main() -> None:
@@ -282,41 +279,11 @@ def main() -> None:
     )
     with reporting_errors(module):
         params = module.params
-        planned = plan_when_settled(
-            Cluster.connect(params),
-            lambda cluster: plan_sriov(
-                cluster.fleet_for_planning,
-                nodes=params["nodes"],
-                gpus=params["gpus"],
-                enabled=params["state"] == "enabled",
-                disable_vgpus=params["disable_vgpus"],
-                remove_mig=params["remove_mig"],
-                cuts=cuts(cluster.snapshot),
-            ),
-            concerned=lambda cluster: selected(cluster.snapshot.fleet, params["nodes"], params["gpus"]),
-            touched=lambda plan: {step.gpu for step in plan.steps},
-            check_mode=module.check_mode,
-            seconds=params["wait_timeout"],
-        )
-        cluster, plan = planned.cluster, planned.plan
-        applied = apply_steps(
-            cluster,
-            plan.steps,
-            plan.goals(cluster.functions),
-            plan.outcome(),
-            check_mode=module.check_mode,
-            wait=params["wait"],
-            seconds=planned.seconds,
-        )
-        for warning in (*planned.warnings, *applied.warnings):
-            module.warn(warning)
-        module.exit_json(
-            changed=bool(plan.steps),
-            gpus=gpu_records(applied.fleet, plan.gpus),
-            steps=[step.as_dict() for step in applied.steps],
-            unsettled=[one.as_dict() for one in planned.unsettled],
-            diff=diff(plan.fleet, plan.outcome(), plan.gpus),
-        )
+        request = SriovRequest.of(params)
+        task = GpuTask(Cluster.connect(params), module.check_mode, params["wait"], params["wait_timeout"])
+        planned = task.plan(request)
+        applied = task.apply(planned)
+        finish(module, SriovResult(planned, applied))
 
 
 if __name__ == "__main__":

@@ -401,18 +401,12 @@ unsettled:
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.apply.journaled_task import JournaledTask
+from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.apply.task import JournaledTask
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.cluster import Cluster
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.decide import layout as vgpu_layout
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.result.records import (
-    diff,
-    profile_records,
-    vgpu_records,
-)
+from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.decide.layout import request_from
+from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.result.gpu_tasks import VgpuResult
 from ansible_collections.vgpu.fleet.plugins.module_utils.kube.options import connection_spec, waiting_spec
-from ansible_collections.vgpu.fleet.plugins.module_utils.module import reporting_errors
-from ansible_collections.vgpu.fleet.plugins.module_utils.planning.plan import Plan
-from ansible_collections.vgpu.fleet.plugins.module_utils.planning.steps import after_steps
+from ansible_collections.vgpu.fleet.plugins.module_utils.module import finish, reporting_errors
 
 SELECTION = {
     "nodes": {"type": "list", "elements": "str"},
@@ -467,32 +461,11 @@ def main() -> None:
     )
     with reporting_errors(module):
         params = module.params
-        request = vgpu_layout.request_from(params)
+        request = request_from(params)
         task = JournaledTask.of(Cluster.connect(params), "harvester_vgpu", params, request, options, module.check_mode)
-        planned = task.plan(
-            lambda cluster: request.plan(cluster.fleet_for_planning),
-            concerned=lambda cluster: request.gpus(cluster.snapshot.fleet),
-            touched=lambda plan: plan.touched,
-            preview=lambda cluster, steps, _layouts: Plan(tuple(steps), fleet=cluster.fleet_for_planning),
-            seconds=params["wait_timeout"],
-        )
-        cluster, plan = planned.cluster, planned.plan
-        concern = request.concerns(plan.fleet)
-        goals = vgpu_layout.goals(plan, concern, cluster.version)
-        applied = task.apply(planned, goals, plan.outcome(), wait=params["wait"])
-        for warning in (*planned.warnings, *vgpu_layout.stuck_warnings(plan), *applied.warnings):
-            module.warn(warning)
-        vgpus = vgpu_records(applied.fleet, concern.shows)
-        module.exit_json(
-            changed=plan.changed or task.changed,
-            vgpus=vgpus,
-            profiles=profile_records(vgpus, cluster.version),
-            plan={**plan.as_dict(), "steps": [step.as_dict() for step in applied.steps]},
-            finished=task.finished,
-            undone=task.undone,
-            unsettled=[one.as_dict() for one in planned.unsettled],
-            diff=diff(plan.fleet, after_steps(plan.fleet, applied.steps), plan.touched),
-        )
+        planned = task.recover_and_plan(request)
+        applied = task.apply(planned)
+        finish(module, VgpuResult(planned, applied, task))
 
 
 if __name__ == "__main__":

@@ -113,7 +113,7 @@ def cases(gpus: int) -> Iterator[tuple[str, Fleet, list[Demand], Policy]]:
     yield "busy fleet, fleet, reprofile", full, fleet_wide, Policy(reprofile=True)
     yield "busy fleet, racks, reprofile, spread", full, by_rack, Policy(reprofile=True, placement="spread")
     yield "empty fleet, racks, exclusive", bare, demands("racks", 100), Policy(exclusive=True)
-    placed = plan(bare, demands("racks", 100), Policy()).outcome()
+    placed = plan(bare, demands("racks", 100), Policy()).after
     yield "all in place, racks", placed, demands("racks", 100), Policy()
     yield "all in place, racks, exclusive", placed, demands("racks", 100), Policy(exclusive=True)
     yield "too much by far", bare, [*demands("fleet", 99), Demand("NVIDIA L40S-48Q", 2 * gpus)], Policy()

@@ -48,9 +48,3 @@ class Cluster:
     def fleet_for_planning(self) -> Fleet:
         """Return the fleet to plan changes with: every vGPU that a running VM may have counts as held."""
         return protect_running_vms(self.snapshot.fleet)
-
-    @property
-    def functions(self) -> dict[str, frozenset[str]]:
-        """Return the names of the vGPU devices of each GPU."""
-        children = self.snapshot.children
-        return {gpu: frozenset(vgpu["metadata"]["name"] for vgpu in vgpus) for gpu, vgpus in children.items()}

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from ansible_collections.vgpu.fleet.plugins.module_utils.errors import join_names
 from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.mig import InstanceSize, format_instances, size_of
@@ -21,6 +22,9 @@ from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.read.mig_conf
     read_configuration,
 )
 
+if TYPE_CHECKING:
+    from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.read.snapshot import Snapshot
+
 # Harvester never looks again at a configuration that was disabled before it had any instance.
 STUCK = "its MIG configuration is disabled and still {}; switching SR-IOV off and on resets it"
 
@@ -28,6 +32,12 @@ STUCK = "its MIG configuration is disabled and still {}; switching SR-IOV off an
 def configuration(seen: ObjectLookup, gpu: str) -> MigConfiguration | None:
     item = seen.get(r.MIG_CONFIGURATIONS, gpu)
     return read_configuration(item) if item is not None else None
+
+
+def mig_layouts(snapshot: Snapshot) -> dict[str, str]:
+    """Return a description of the MIG instances of each GPU that has any."""
+    configurations = {name: read_configuration(item) for name, item in snapshot.mig.items.items()}
+    return {name: format_instances(mig.instances) for name, mig in configurations.items() if mig.instances}
 
 
 @dataclass(frozen=True)

@@ -2,13 +2,13 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A fleet and what is asked of it: the steps that get there, or why it cannot be had."""
+"""Plan demands on a fleet: return the steps, or raise the reasons why they do not fit."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import groupby
+from functools import cached_property
 from typing import Any
 
 from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.model import Fleet, Slot
@@ -26,12 +26,14 @@ from ansible_collections.vgpu.fleet.plugins.module_utils.planning.surplus import
 
 @dataclass(frozen=True)
 class Plan:
-    """Steps in order, the GPUs' order being that of the fleet.
+    """The steps from a fleet to its demands, sorted by GPU in the order of the fleet.
 
-    `waiting` are slots that were asked for before and are not ready yet, `drifted` those that are not what they were
-    asked to be and that the plan leaves alone. `optimal` tells that no plan touches fewer GPUs. It is False for plans
-    that lower a number, since which of the unused vGPUs go is decided before the rest is planned. `stuck` are vGPUs
-    that should go and have to stay, so that there are more than were asked for.
+    `waiting`: slots that an earlier run requested and that are not ready yet.
+    `drifted`: slots whose vGPU differs from its request and that the plan leaves alone.
+    `optimal`: whether no plan touches fewer GPUs. False if the plan lowers a count, because the unused vGPUs to remove
+    are chosen before the rest is planned.
+    `stuck`: surplus vGPUs that cannot be removed.
+    `gpus`, `profiles`: the GPUs that the demands select and the type names that they name.
     """
 
     steps: tuple[Step, ...] = ()
@@ -40,6 +42,8 @@ class Plan:
     optimal: bool = True
     stuck: tuple[Stuck, ...] = ()
     fleet: Fleet = field(default_factory=Fleet, repr=False, compare=False)
+    gpus: frozenset[str] = field(default=frozenset(), repr=False, compare=False)
+    profiles: frozenset[str] = field(default=frozenset(), repr=False, compare=False)
 
     @property
     def changed(self) -> bool:
@@ -47,16 +51,12 @@ class Plan:
 
     @property
     def touched(self) -> tuple[str, ...]:
-        """The GPUs that something is done to."""
+        """Return the names of the GPUs that have steps."""
         return tuple(dict.fromkeys(step.gpu for step in self.steps))
 
-    def by_gpu(self) -> Iterator[tuple[str, list[Step]]]:
-        """Steps that have to be done one after the other; different GPUs may be done side by side."""
-        for gpu, steps in groupby(self.steps, key=lambda step: step.gpu):
-            yield gpu, list(steps)
-
-    def outcome(self) -> Fleet:
-        """The fleet with all steps done."""
+    @cached_property
+    def after(self) -> Fleet:
+        """Return the fleet after all steps."""
         return after_steps(self.fleet, self.steps)
 
     def as_dict(self) -> dict[str, Any]:
@@ -65,20 +65,20 @@ class Plan:
             "waiting": list(self.waiting),
             "drifted": list(self.drifted),
             "optimal": self.optimal,
-            "stuck": [one.as_dict() for one in self.stuck],
+            "stuck": [vgpu.as_dict() for vgpu in self.stuck],
         }
 
 
 def known_profiles(fleet: Fleet) -> ProfileResolver:
-    """The type names of the live system, and behind them those of the catalogue."""
+    """Return a resolver for the type names of the fleet, then for those of the catalog."""
     return ProfileResolver(fleet.type_names())
 
 
 def plan(fleet: Fleet, demands: Sequence[Demand], policy: Policy | None = None) -> Plan:
-    """Plan all demands together: as many vGPUs of each profile as they ask for, no fewer and no more.
+    """Plan all demands together: exactly as many vGPUs of each profile as they request.
 
-    Raises DoesNotFit with reasons and the nearest changes if there is not enough room, and CountInUse if VMs hold more
-    than was asked for.
+    Raise DoesNotFit with reasons and suggestions if they do not fit, and CountInUse if VMs hold more vGPUs than
+    requested.
     """
     known = known_profiles(fleet)
     resolved = [replace(demand, profile=known.resolve(demand.profile)) for demand in demands]
@@ -107,6 +107,8 @@ def plan(fleet: Fleet, demands: Sequence[Demand], policy: Policy | None = None) 
         optimal=optimal,
         stuck=surplus.stuck,
         fleet=fleet,
+        gpus=frozenset(fleet.gpus[index].name for index in problem.selected),
+        profiles=frozenset(demand.profile for demand in resolved),
     )
 
 

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Apply the steps of a plan to a cluster, or ask the server in check mode whether it would accept them."""
+"""Apply the steps of a plan to a cluster, or send them as a dry run in check mode."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ApplyResult:
-    """The fleet afterwards, or as it would be, and the steps that were or would be taken."""
+    """The fleet after the task, or its prediction in check mode, and the steps that were or would be applied."""
 
     fleet: Fleet
     steps: Sequence[Step]
     warnings: Sequence[str] = ()
-    # What was seen at the end; None where nothing was looked at again.
+    # The last state that was watched. None if the task did not wait.
     snapshot: Snapshot | None = None
 
 
 def apply_steps(
     cluster: Cluster,
     steps: Sequence[Step],
-    goals: Sequence[Condition],
-    predicted: Fleet,
+    conditions: Sequence[Condition],
+    after: Fleet,
     *,
     check_mode: bool,
     wait: bool,
@@ -44,26 +44,28 @@ def apply_steps(
     in_journal: bool = False,
     journal: LayoutJournal | None = None,
 ) -> ApplyResult:
-    """Take the steps and wait for the goals; in check mode only ask whether the steps would be accepted.
+    """Apply the steps and wait for the conditions. In check mode, send the steps as a dry run and return `after`.
 
-    `in_journal` is for the run whose journal the GPUs carry. Anybody else is refused. GPUs on which something is
-    taken away before something is built get an entry in `journal` for that time.
+    Refuse GPUs that carry the journal of a run, unless `in_journal` says that it is the caller's. GPUs that lose
+    something before they get something else have an entry in `journal` for that time.
     """
     if not in_journal:
         _refuse_held(cluster, steps)
-    if not steps and (check_mode or not wait or not any(goal.missing(cluster.snapshot) for goal in goals)):
-        return ApplyResult(predicted, steps)
-    # Most tasks find everything in place and need none of this.
-    from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.apply import runner as execution
+    if not steps and (
+        check_mode or not wait or not any(condition.missing(cluster.snapshot) for condition in conditions)
+    ):
+        return ApplyResult(after, steps)
+    # Most tasks have nothing to apply and do not need the runner.
+    from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.apply import runner
 
     if check_mode:
-        execution.dry_run(cluster.api, cluster.snapshot, steps)
-        return ApplyResult(predicted, steps)
+        runner.dry_run(cluster.api, cluster.snapshot, steps)
+        return ApplyResult(after, steps)
     if journal:
-        journal.plan(cluster.snapshot, execution.steps_by_gpu(steps))
-    run = execution.StepRunner(cluster.api, cluster.snapshot, wait=wait, seconds=seconds, journal=journal)
-    outcome = run.run(steps, goals)
-    return ApplyResult(outcome.snapshot.fleet, outcome.steps(steps), outcome.warnings, outcome.snapshot)
+        journal.plan(cluster.snapshot, runner.steps_by_gpu(steps))
+    step_runner = runner.StepRunner(cluster.api, cluster.snapshot, wait=wait, seconds=seconds, journal=journal)
+    done = step_runner.run(steps, conditions)
+    return ApplyResult(done.snapshot.fleet, done.steps(steps), done.warnings, done.snapshot)
 
 
 def _refuse_held(cluster: Cluster, steps: Sequence[Step]) -> None:

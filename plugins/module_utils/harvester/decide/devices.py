@@ -137,7 +137,7 @@ def plan_devices(fleet: Fleet, wishes: Sequence[DeviceRequest], policy: Policy) 
     by_gpu = {gpu.name: number for number, gpu in enumerate(fleet.gpus)}
     steps = [step for name in sorted(work, key=by_gpu.__getitem__) for step in work[name].steps()]
     plan = Plan(tuple(steps), waiting=tuple(waiting), drifted=tuple(drifted), fleet=fleet)
-    check_claims(fleet, plan.outcome(), "change vGPUs")
+    check_claims(fleet, plan.after, "change vGPUs")
     return plan
 
 

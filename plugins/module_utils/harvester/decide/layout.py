@@ -2,13 +2,14 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""vGPUs by number: what a task asks for, planned, and what has to be so in the end."""
+"""Read the request of a task for vGPUs, and plan it."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 from ansible_collections.vgpu.fleet.plugins.module_utils.errors import join_names
@@ -30,52 +31,134 @@ from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.decide.owners
     refuse_others,
     with_others_bound,
 )
+from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.read.snapshot import Snapshot
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.version import HarvesterVersion
 from ansible_collections.vgpu.fleet.plugins.module_utils.planning import plan as planner
 from ansible_collections.vgpu.fleet.plugins.module_utils.planning.plan import Plan
 from ansible_collections.vgpu.fleet.plugins.module_utils.planning.request import (
     PER_FLEET,
     Demand,
-    GpuSelector,
     InvalidDemand,
     Policy,
     patterns,
     refuse_empty,
     selected,
 )
-from ansible_collections.vgpu.fleet.plugins.module_utils.planning.steps import ENABLE
+from ansible_collections.vgpu.fleet.plugins.module_utils.planning.steps import ENABLE, Step
 
 
-def stuck_warnings(plan: Plan) -> list[str]:
-    """Tell which vGPUs are more than were asked for and had to stay, by the reason."""
-    by_reason: dict[str, list[str]] = {}
-    for one in plan.stuck:
-        by_reason.setdefault(one.reason, []).append(f"{one.slot} ({one.profile})")
-    return [
-        f"There are more vGPUs than were asked for. {join_names(names, limit=5)} cannot be disabled: {reason}."
-        " Run the task again once that has changed."
-        for reason, names in sorted(by_reason.items())
-    ]
+@dataclass(frozen=True)
+class Scope:
+    """The vGPUs of a task: `slots` have to be ready at the end. The result shows the vGPUs of `gpus`, and `named`."""
+
+    slots: frozenset[str]
+    gpus: frozenset[str] = frozenset()
+    named: frozenset[str] = frozenset()
+
+    def includes(self, gpu: Gpu, slot: Slot) -> bool:
+        """Return whether the result shows the vGPU."""
+        return slot.name in self.named or (gpu.name in self.gpus and not slot.empty)
+
+
+@dataclass(frozen=True)
+class VgpuPlan:
+    """A plan for the vGPUs of a Harvester cluster, with its scope and its wait conditions."""
+
+    plan: Plan
+    scope: Scope
+    version: HarvesterVersion
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        return self.plan.steps
+
+    @property
+    def fleet(self) -> Fleet:
+        return self.plan.fleet
+
+    @property
+    def touched(self) -> tuple[str, ...]:
+        return self.plan.touched
+
+    @property
+    def after(self) -> Fleet:
+        return self.plan.after
+
+    def with_steps(self, steps: Sequence[Step]) -> VgpuPlan:
+        """Return the plan with other steps."""
+        return replace(self, plan=replace(self.plan, steps=tuple(steps)))
+
+    @property
+    def warnings(self) -> list[str]:
+        """Return a warning for each reason that keeps surplus vGPUs from being removed."""
+        by_reason: dict[str, list[str]] = {}
+        for vgpu in self.plan.stuck:
+            by_reason.setdefault(vgpu.reason, []).append(f"{vgpu.slot} ({vgpu.profile})")
+        return [
+            f"There are more vGPUs than requested. {join_names(names, limit=5)} cannot be disabled: {reason}."
+            " Run the task again when this has changed."
+            for reason, names in sorted(by_reason.items())
+        ]
+
+    @cached_property
+    def conditions(self) -> list[Condition]:
+        """Return the conditions for vGPUs in scope that no step changes, and the allocatable counts of the nodes.
+
+        The conditions for vGPUs that steps change belong to the steps.
+        """
+        changed = {step.slot for step in self.steps if step.slot}
+        conditions: list[Condition] = []
+        for gpu, slot in self.fleet.slots():
+            if slot.name in self.scope.slots and slot.name not in changed:
+                if slot.wanted:
+                    conditions.append(VgpuConfigured(slot.name, gpu.node, slot.wanted, self.version))
+                elif slot.profile:
+                    conditions.append(VgpuRemoved(slot.name, gpu.node, self.version))
+        return [*conditions, *self._allocatable(changed)]
+
+    def _allocatable(self, changed: Container[str]) -> list[Condition]:
+        """Return the count that each node has to reach.
+
+        vGPUs that are out of scope count only if they are allocatable now.
+        """
+        # Count steps, not slots: the slots of some steps do not exist yet.
+        in_scope = Counter((step.node, step.after) for step in self.steps if step.action == ENABLE)
+        others: Counter[tuple[str, str | None]] = Counter()
+        for gpu, slot in self.fleet.slots():
+            if slot.name in changed:
+                continue
+            if slot.name in self.scope.slots and slot.wanted:
+                in_scope[gpu.node, slot.wanted] += 1
+            elif slot.allocatable:
+                others[gpu.node, slot.profile] += 1
+        return [
+            NodeAllocatable(node, self.version.resource(type_name), count + others[node, type_name])
+            for (node, type_name), count in sorted(in_scope.items(), key=str)
+            if type_name
+        ]
 
 
 @dataclass(frozen=True)
 class VgpuRequest:
-    """A task's wishes: either single devices or numbers of vGPUs."""
+    """The request of a task: either single devices or demands for numbers of vGPUs."""
 
-    wishes: tuple[DeviceRequest, ...] = ()
+    devices: tuple[DeviceRequest, ...] = ()
     demands: tuple[Demand, ...] = ()
     policy: Policy = field(default_factory=Policy)
     owner: str | None = None
 
     def __str__(self) -> str:
-        asked = [f"{one.count} x {one.profile}" for one in self.demands]
-        asked += [f"{one.name} {(one.profile or 'enabled') if one.enabled else 'disabled'}" for one in self.wishes]
-        return join_names(asked, limit=6)
+        parts = [f"{demand.count} x {demand.profile}" for demand in self.demands]
+        parts += [
+            f"{device.name} {(device.profile or 'enabled') if device.enabled else 'disabled'}"
+            for device in self.devices
+        ]
+        return join_names(parts, limit=6)
 
     def plan(self, fleet: Fleet) -> Plan:
-        """Plan the wishes. With an owner, vGPUs of other owners stay, and new ones get the owner's mark.
+        """Plan the request. With an owner, vGPUs of other owners stay, and new ones get the owner's mark.
 
-        A vGPU that is only enabled again keeps its mark, whoever asks for it.
+        A vGPU that is only enabled again keeps its mark, whoever requests it.
         """
         if self.owner is None:
             plan = self._plan(fleet)
@@ -84,81 +167,43 @@ class VgpuRequest:
         refuse_others(fleet, plan.steps, self.owner)
         return replace(plan, steps=marked(fleet, plan.steps, self.owner), fleet=fleet)
 
+    def plan_for(self, fleet: Fleet, snapshot: Snapshot) -> VgpuPlan:
+        """Plan the request, with its scope and its wait conditions."""
+        plan = self.plan(fleet)
+        return VgpuPlan(plan, self._scope(fleet, plan.gpus, plan.profiles), snapshot.version)
+
+    def resume(self, fleet: Fleet, snapshot: Snapshot, steps: Sequence[Step], _layouts: Sequence[object]) -> VgpuPlan:
+        """Return the plan that consists of the remaining steps of an interrupted run."""
+        resolver = planner.known_profiles(fleet)
+        profiles = frozenset(resolver.resolve(demand.profile) for demand in self.demands)
+        scope = self._scope(fleet, self.selected(fleet), profiles)
+        return VgpuPlan(Plan(tuple(steps), fleet=fleet), scope, snapshot.version)
+
+    def selected(self, fleet: Fleet) -> frozenset[str]:
+        """Return the names of the GPUs on which the result of the task depends."""
+        if self.demands:
+            return frozenset().union(*(selected(fleet, demand.nodes, demand.gpus) for demand in self.demands))
+        return frozenset(gpu.name for gpu in fleet.gpus for device in self.devices if belongs(device.name, gpu))
+
     def _plan(self, fleet: Fleet) -> Plan:
         if self.demands:
             return planner.plan(fleet, self.demands, self.policy)
-        return plan_devices(fleet, self.wishes, self.policy)
+        return plan_devices(fleet, self.devices, self.policy)
 
-    def gpus(self, fleet: Fleet) -> frozenset[str]:
-        """The GPUs on which the answer to the task depends."""
-        if self.demands:
-            return frozenset().union(*(selected(fleet, one.nodes, one.gpus) for one in self.demands))
-        return frozenset(gpu.name for gpu in fleet.gpus for wish in self.wishes if belongs(wish.name, gpu))
-
-    def concerns(self, fleet: Fleet) -> Scope:
-        """What the task is about: single devices, or the profiles that were asked for on the GPUs that were chosen."""
+    def _scope(self, fleet: Fleet, gpus: frozenset[str], profiles: frozenset[str]) -> Scope:
         if not self.demands:
-            named = frozenset(wish.name for wish in self.wishes)
+            named = frozenset(device.name for device in self.devices)
             return Scope(slots=named, named=named)
-        selections = GpuSelector(fleet)
-        gpus = {fleet.gpus[i].name for one in self.demands for i in selections.gpus(one.nodes, one.gpus)}
-        known = planner.known_profiles(fleet)
-        profiles = frozenset(known.resolve(demand.profile) for demand in self.demands)
         slots = frozenset(
             slot.name
             for gpu, slot in fleet.slots()
             if gpu.name in gpus and slot.wanted in profiles and not slot.drifted
         )
-        return Scope(slots, gpus=frozenset(gpus))
-
-
-@dataclass(frozen=True)
-class Scope:
-    """`slots` have to be ready in the end. Shown are the vGPUs of `gpus`, or the devices `named`."""
-
-    slots: frozenset[str]
-    gpus: frozenset[str] = frozenset()
-    named: frozenset[str] = frozenset()
-
-    def shows(self, gpu: Gpu, slot: Slot) -> bool:
-        return slot.name in self.named or (gpu.name in self.gpus and not slot.empty)
-
-
-def goals(plan: Plan, concern: Scope, version: HarvesterVersion) -> list[Condition]:
-    """Configured, and counted by the node; for what is to be gone, gone. Steps bring their own goals."""
-    changed = {step.slot for step in plan.steps if step.slot}
-    found: list[Condition] = []
-    for gpu, slot in plan.fleet.slots():
-        if slot.name in concern.slots and slot.name not in changed:
-            if slot.wanted:
-                found.append(VgpuConfigured(slot.name, gpu.node, slot.wanted, version))
-            elif slot.profile:
-                found.append(VgpuRemoved(slot.name, gpu.node, version))
-    return [*found, *_counted(plan, concern, version)]
-
-
-def _counted(plan: Plan, concern: Scope, version: HarvesterVersion) -> list[Condition]:
-    """What each node has to count. vGPUs that it does not count now and that are not ours are left out."""
-    changed = {step.slot for step in plan.steps if step.slot}
-    # By the steps: the slots of some of them do not exist yet.
-    ours = Counter((step.node, step.after) for step in plan.steps if step.action == ENABLE)
-    others: Counter[tuple[str, str | None]] = Counter()
-    for gpu, slot in plan.fleet.slots():
-        if slot.name in changed:
-            continue
-        if slot.name in concern.slots and slot.wanted:
-            ours[gpu.node, slot.wanted] += 1
-        elif slot.allocatable:
-            others[gpu.node, slot.profile] += 1
-    return [
-        NodeAllocatable(node, version.resource(type_name), count + others[node, type_name])
-        for (node, type_name), count in sorted(ours.items(), key=str)
-        if type_name
-    ]
+        return Scope(slots, gpus=gpus)
 
 
 def request_from(params: Mapping[str, Any]) -> VgpuRequest:
-    """The wishes in a task's options."""
+    """Read the request from the options of a task."""
     owner = checked_owner(params.get("owner"))
     policy = Policy(
         exclusive=params["exclusive"],
@@ -169,15 +214,17 @@ def request_from(params: Mapping[str, Any]) -> VgpuRequest:
     )
     if params["devices"] is not None or params["name"]:
         entries = params["devices"] if params["devices"] is not None else [params]
-        wishes = tuple(
+        devices = tuple(
             DeviceRequest(entry["name"], entry["profile"], enabled=(entry["state"] or "enabled") == "enabled")
             for entry in entries
         )
-        if not wishes:
-            raise InvalidDemand("The list of devices is empty.", hint="Name at least one.")
-        return VgpuRequest(wishes=wishes, policy=policy, owner=owner)
+        if not devices:
+            raise InvalidDemand("devices is empty.", hint="Name at least one device.")
+        return VgpuRequest(devices=devices, policy=policy, owner=owner)
     if params["state"]:
-        raise InvalidDemand("state belongs to single devices.", hint="To have no vGPUs of a profile, set count to 0.")
+        raise InvalidDemand(
+            "state is only valid with single devices.", hint="To have no vGPUs of a profile, set count to 0."
+        )
     entries = params["layout"] if params["layout"] is not None else [params]
     return VgpuRequest(demands=_demands(entries, params), policy=policy, owner=owner)
 
@@ -191,7 +238,7 @@ def _demands(entries: Sequence[Mapping[str, Any]], params: Mapping[str, Any]) ->
             profile=entry["profile"],
             count=entry["count"],
             per=entry["per"] or PER_FLEET,
-            # What the task selects holds for entries that do not select anything themselves.
+            # The selection of the task is the default for entries without one.
             nodes=patterns((entry if _selects(entry) else params)["nodes"]),
             gpus=patterns((entry if _selects(entry) else params)["gpus"]),
         )

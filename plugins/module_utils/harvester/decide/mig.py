@@ -2,13 +2,14 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""MIG layouts: which GPUs are meant, what they should have, what has to be done for it, and what must not be."""
+"""Plan MIG layouts: select the GPUs, choose their instances, and refuse what would remove instances in use."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, Protocol
 
 from ansible_collections.vgpu.fleet.plugins.module_utils.errors import FleetError, join_names
@@ -47,6 +48,7 @@ from ansible_collections.vgpu.fleet.plugins.module_utils.planning.request import
     NoSuitableGpu,
     Patterns,
     patterns,
+    selected,
 )
 from ansible_collections.vgpu.fleet.plugins.module_utils.planning.steps import (
     DISABLE_SRIOV,
@@ -84,7 +86,7 @@ class NeedsSriov(FleetError):
 
 @dataclass(frozen=True)
 class MigRequest:
-    """What a task asks of each GPU that it selects."""
+    """The request of a task for each GPU that it selects."""
 
     instances: tuple[tuple[InstanceRequest, int], ...] = ()
     enabled: bool = True
@@ -98,8 +100,33 @@ class MigRequest:
         if self.time_sliced:
             return "mode time_sliced"
         return (
-            format_instances({one.size: count for one, count in self.instances}) if self.enabled else "state disabled"
+            format_instances({instance.size: count for instance, count in self.instances})
+            if self.enabled
+            else "state disabled"
         )
+
+    def selected(self, fleet: Fleet) -> frozenset[str]:
+        """Return the names of the GPUs on which the result of the task depends."""
+        return selected(fleet, self.nodes, self.gpus)
+
+    def plan_for(self, fleet: Fleet, snapshot: Snapshot) -> MigPlan:
+        """Plan the request, with its wait conditions."""
+        return plan_mig(fleet, snapshot, self)
+
+    def resume(self, _fleet: Fleet, snapshot: Snapshot, steps: Sequence[Step], layouts: Sequence[_Layout]) -> MigPlan:
+        """Return the plan that consists of the remaining steps of an interrupted run, and ends in these layouts."""
+        gpus = {gpu.name: gpu for gpu in snapshot.fleet.gpus}
+        targets = tuple(
+            GpuTarget(
+                gpus[layout.name],
+                layout.mode,
+                {read_wanted(name).size: count for name, count in layout.instances} if layout.mode == MIG else None,
+                sharing=layout.sriov,
+            )
+            for layout in layouts
+            if layout.name in gpus
+        )
+        return MigPlan(snapshot, targets, tuple(steps))
 
     @property
     def has_instances(self) -> bool:
@@ -107,6 +134,7 @@ class MigRequest:
 
 
 def request_from(params: Mapping[str, Any]) -> MigRequest:
+    """Read the request from the options of a task."""
     entries = params["instances"] or []
     for entry in entries:
         if entry["count"] < 0:
@@ -132,7 +160,7 @@ def request_from(params: Mapping[str, Any]) -> MigRequest:
 
 @dataclass(frozen=True)
 class GpuTarget:
-    """What one GPU is to be in the end. `instances` is None where that does not matter."""
+    """The target state of one GPU. `instances` is None if any instances will do."""
 
     gpu: Gpu
     mode: str
@@ -142,60 +170,74 @@ class GpuTarget:
 
 @dataclass(frozen=True)
 class MigPlan:
+    """The target of each GPU, the steps to it and the wait conditions."""
+
     snapshot: Snapshot
-    wanted: tuple[GpuTarget, ...]
+    targets: tuple[GpuTarget, ...]
     steps: tuple[Step, ...]
     warnings: tuple[str, ...] = ()
 
-    def goals(self) -> list[Condition]:
-        """What has to be so in the end, also where it was asked for in an earlier run."""
-        found: list[Condition] = []
-        switched = {step.gpu for step in self.steps if step.action == ENABLE_SRIOV}
-        changed = {step.gpu for step in self.steps}
-        for one in self.wanted:
-            gpu = one.gpu
-            if one.mode == TIME_SLICED:
-                found += [SriovEnabled(gpu.name, gpu.node)] if gpu.name in switched else []
-            elif one.instances:
-                found.append(MigInstancesReady(gpu.name, gpu.node, one.instances))
-            elif one.instances is not None and (gpu.name in changed or instances_of(self.snapshot, gpu.name)):
-                found.append(MigDisabled(gpu.name, gpu.node))
-        return found
+    @cached_property
+    def touched(self) -> frozenset[str]:
+        """Return the names of the GPUs that have steps."""
+        return frozenset(step.gpu for step in self.steps)
 
-    def records(self, snapshot: Snapshot, *, predicted: bool) -> list[dict[str, Any]]:
-        """The GPUs as a snapshot has them, or as they will be."""
-        if not predicted:
-            by_name = {gpu.name: gpu for gpu in snapshot.fleet.gpus}
-            return [
-                _record(by_name.get(one.gpu.name, one.gpu), configuration(snapshot, one.gpu.name))
-                for one in self.wanted
-            ]
-        changed = {step.gpu for step in self.steps}
+    @property
+    def after(self) -> Fleet:
+        """Return the fleet as it was read: `records` predicts the MIG state of the GPUs."""
+        return self.snapshot.fleet
+
+    @cached_property
+    def conditions(self) -> list[Condition]:
+        """Return what to wait for on every selected GPU, also on those that an earlier run changed."""
+        conditions: list[Condition] = []
+        switched = {step.gpu for step in self.steps if step.action == ENABLE_SRIOV}
+        for target in self.targets:
+            gpu = target.gpu
+            if target.mode == TIME_SLICED:
+                conditions += [SriovEnabled(gpu.name, gpu.node)] if gpu.name in switched else []
+            elif target.instances:
+                conditions.append(MigInstancesReady(gpu.name, gpu.node, target.instances))
+            elif target.instances is not None and (gpu.name in self.touched or instances_of(self.snapshot, gpu.name)):
+                conditions.append(MigDisabled(gpu.name, gpu.node))
+        return conditions
+
+    def records(self, snapshot: Snapshot) -> list[dict[str, Any]]:
+        """Return the records of the selected GPUs as a snapshot has them."""
+        by_name = {gpu.name: gpu for gpu in snapshot.fleet.gpus}
         return [
-            _predicted(one) if one.gpu.name in changed else _record(one.gpu, configuration(snapshot, one.gpu.name))
-            for one in self.wanted
+            _record(by_name.get(target.gpu.name, target.gpu), configuration(snapshot, target.gpu.name))
+            for target in self.targets
+        ]
+
+    @cached_property
+    def predicted_records(self) -> list[dict[str, Any]]:
+        """Return the records of the selected GPUs after all steps."""
+        return [
+            _predicted(target)
+            if target.gpu.name in self.touched
+            else _record(target.gpu, configuration(self.snapshot, target.gpu.name))
+            for target in self.targets
         ]
 
     def diff(self) -> dict[str, Any]:
-        changed = {step.gpu for step in self.steps}
-        before = self.records(self.snapshot, predicted=False)
-        after = self.records(self.snapshot, predicted=True)
+        """Return the difference for Ansible's diff mode."""
+        sides = {"before": self.records(self.snapshot), "after": self.predicted_records}
         keys = ("vgpu_enabled", "mode", "state", "instances")
         return {
-            side: {one["name"]: {key: one[key] for key in keys} for one in records if one["name"] in changed}
-            for side, records in (("before", before), ("after", after))
+            side: {
+                record["name"]: {key: record[key] for key in keys}
+                for record in records
+                if record["name"] in self.touched
+            }
+            for side, records in sides.items()
         }
 
 
 def instances_of(snapshot: Snapshot, gpu: str) -> Mapping[InstanceSize, int]:
-    found = configuration(snapshot, gpu)
-    return found.instances if found else {}
-
-
-def cuts(snapshot: Snapshot) -> dict[str, str]:
-    """The MIG instances of each GPU that has any, in words."""
-    found = ((name, configuration(snapshot, name)) for name in snapshot.mig.items)
-    return {name: format_instances(one.instances) for name, one in found if one and one.instances}
+    """Return the MIG instances of a GPU."""
+    mig = configuration(snapshot, gpu)
+    return mig.instances if mig else {}
 
 
 def _record(gpu: Gpu, found: MigConfiguration | None) -> dict[str, Any]:
@@ -234,11 +276,9 @@ def _instance_records(gpu: Gpu, instances: Mapping[InstanceSize, int]) -> list[d
 
 
 def plan_mig(fleet: Fleet, snapshot: Snapshot, request: MigRequest) -> MigPlan:
-    """All GPUs together: one that cannot be had as asked for keeps the others from being touched."""
+    """Plan all GPUs together. If one of them cannot have its target, refuse before any GPU is changed."""
     if request.has_instances and not snapshot.version.has_mig:
-        raise MigNotPossible(
-            f"Harvester {snapshot.version} has no MIG.", hint="MIG configurations came with Harvester 1.7."
-        )
+        raise MigNotPossible(f"Harvester {snapshot.version} has no MIG.", hint="Upgrade to Harvester 1.7 or later.")
     chosen = [fleet.gpus[index] for index in sorted(GpuSelector(fleet).gpus(request.nodes, request.gpus))]
     planning = _Planning(snapshot, request)
     if request.time_sliced:
@@ -249,14 +289,14 @@ def plan_mig(fleet: Fleet, snapshot: Snapshot, request: MigRequest) -> MigPlan:
         done = [planning.cut(gpu, instances) for gpu, instances in planning.suitable(chosen)]
     return MigPlan(
         snapshot,
-        tuple(goal for goal, _steps in done),
-        tuple(step for _goal, steps in done for step in steps),
+        tuple(target for target, _steps in done),
+        tuple(step for _target, steps in done for step in steps),
         tuple(planning.warnings),
     )
 
 
 class _Layout(Protocol):
-    """What a GPU is to have, such as a journal tells."""
+    """The target of a GPU as a journal records it."""
 
     @property
     def name(self) -> str: ...
@@ -266,22 +306,6 @@ class _Layout(Protocol):
     def sriov(self) -> bool: ...
     @property
     def instances(self) -> Sequence[tuple[str, int]]: ...
-
-
-def planned_for(snapshot: Snapshot, steps: Sequence[Step], layouts: Sequence[_Layout]) -> MigPlan:
-    """The plan of steps that bring GPUs to these layouts."""
-    gpus = {gpu.name: gpu for gpu in snapshot.fleet.gpus}
-    wanted = tuple(
-        GpuTarget(
-            gpus[one.name],
-            one.mode,
-            {read_wanted(name).size: count for name, count in one.instances} if one.mode == MIG else None,
-            sharing=one.sriov,
-        )
-        for one in layouts
-        if one.name in gpus
-    )
-    return MigPlan(snapshot, wanted, tuple(steps))
 
 
 Planned = tuple[GpuTarget, list[Step]]

@@ -107,7 +107,7 @@ def unsettled(
 
 
 def _reason(snapshot: Snapshot, name: str, gpu: Json) -> tuple[str, Pace] | None:
-    status, children = gpu.get("status") or {}, snapshot.children.get(name, [])
+    status, children = gpu.get("status") or {}, snapshot.vgpus_by_gpu.get(name, [])
     claim = snapshot.claims.items.get(name)
     if claim and "deletionTimestamp" in claim["metadata"]:
         return "its claim for passthrough is being deleted", CLAIMS
@@ -158,7 +158,7 @@ def _behind(snapshot: Snapshot, children: list[Json]) -> tuple[str, Pace] | None
 def _mig_under_way(snapshot: Snapshot, name: str, gpu: Json) -> tuple[str, Pace] | None:
     item = snapshot.mig.items.get(name)
     if item is None:
-        children = snapshot.children.get(name, [])
+        children = snapshot.vgpus_by_gpu.get(name, [])
         shows = any(
             (one.get("status") or {}).get("availableTypes") or snapshot.configured_type(one) for one in children
         )
@@ -234,7 +234,7 @@ def _uncounted(snapshot: Snapshot, name: str) -> tuple[str, Pace] | None:
 
 def _times(snapshot: Snapshot, name: str, gpu: Json) -> Iterator[float]:
     """When something was written to a GPU's objects, as far as they tell."""
-    children = snapshot.children.get(name, [])
+    children = snapshot.vgpus_by_gpu.get(name, [])
     names = [name, *(vgpu["metadata"]["name"] for vgpu in children)]
     claims = [claim for one in names if (claim := snapshot.claims.items.get(one))]
     mig = snapshot.mig.items.get(name)

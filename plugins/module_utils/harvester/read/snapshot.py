@@ -111,19 +111,24 @@ class Snapshot:
             yield record.Holder(node, running=True, kind="an unknown VM on node")
 
     @cached_property
-    def children(self) -> dict[str, list[Json]]:
-        """vGPU devices by the name of their GPU. Labels get lost (harvester.md 4.3), addresses do not."""
-        found: dict[str, list[Json]] = {}
+    def vgpus_by_gpu(self) -> dict[str, list[Json]]:
+        """Return the vGPU devices by GPU, matched by address because labels get lost (harvester.md 4.3)."""
+        by_gpu: dict[str, list[Json]] = {}
         for vgpu in self.vgpus.items.values():
-            found.setdefault(parent_of(vgpu), []).append(vgpu)
-        return found
+            by_gpu.setdefault(parent_of(vgpu), []).append(vgpu)
+        return by_gpu
+
+    @property
+    def vgpu_names_by_gpu(self) -> dict[str, frozenset[str]]:
+        """Return the names of the vGPU devices by GPU."""
+        return {gpu: frozenset(vgpu["metadata"]["name"] for vgpu in vgpus) for gpu, vgpus in self.vgpus_by_gpu.items()}
 
     @cached_property
     def fleet(self) -> record.Fleet:
         counted = self._counted()
         by_node: dict[str, list[record.Gpu]] = {}
         for name, gpu in self.gpus.items.items():
-            slots = tuple(self._slot(vgpu, counted) for vgpu in self.children.get(name, []))
+            slots = tuple(self._slot(vgpu, counted) for vgpu in self.vgpus_by_gpu.get(name, []))
             by_node.setdefault(gpu["spec"].get("nodeName", ""), []).append(self._gpu(name, gpu, slots))
         nodes = tuple(self._node(name, node, by_node.get(name, [])) for name, node in self.nodes.items.items())
         return record.Fleet(nodes, self.users.unbound_claims())

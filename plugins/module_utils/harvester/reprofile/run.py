@@ -33,7 +33,7 @@ from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.cluster impor
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.decide import layout as vgpu_layout
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.decide.devices import DeviceRequest
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.decide.owners import marked_as_before
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.decide.sriov import plan_sriov
+from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.decide.sriov import SriovRequest
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.read import snapshot as snapshots
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.read.snapshot import Snapshot
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.reprofile.plan import (
@@ -475,15 +475,14 @@ class Reprofile:
     def _apply(self, request: vgpu_layout.VgpuRequest, batch: Batch) -> None:
         self._keeper.stop_if_lost()
         cluster = self._read()
-        plan = request.plan(cluster.fleet_for_planning)
+        plan = request.plan_for(cluster.fleet_for_planning, cluster.snapshot)
         owners = {gpu.name: gpu.owner_by_device for gpu in batch.gpus}
-        plan = replace(plan, steps=marked_as_before(plan.steps, owners))
-        concern = request.concerns(plan.fleet)
+        plan = plan.with_steps(marked_as_before(plan.steps, owners))
         applied = apply_steps(
             cluster,
             plan.steps,
-            vgpu_layout.goals(plan, concern, cluster.version),
-            plan.outcome(),
+            plan.conditions,
+            plan.after,
             check_mode=False,
             wait=True,
             seconds=self._seconds,
@@ -622,16 +621,18 @@ class Reprofile:
                 DeviceRequest(slot.name, enabled=False) for slot in present if slot.wanted and slot.name not in before
             ]
         if wishes:
-            self._apply(vgpu_layout.VgpuRequest(wishes=tuple(wishes), policy=POLICY), batch)
+            self._apply(vgpu_layout.VgpuRequest(devices=tuple(wishes), policy=POLICY), batch)
         off = [gpu.name for gpu in batch.gpus if not gpu.sriov]
         if off:
             cluster = self._read()
-            plan = plan_sriov(cluster.fleet_for_planning, nodes=None, gpus=off, enabled=False)
+            plan = SriovRequest(nodes=None, gpus=off, enabled=False).plan_for(
+                cluster.fleet_for_planning, cluster.snapshot
+            )
             apply_steps(
                 cluster,
                 plan.steps,
-                plan.goals(cluster.functions),
-                plan.outcome(),
+                plan.conditions,
+                plan.after,
                 check_mode=False,
                 wait=True,
                 seconds=self._seconds,

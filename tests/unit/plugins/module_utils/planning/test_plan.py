@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import groupby
 
 import pytest
 from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.model import Fleet, Node, Slot, UnboundRequest
@@ -34,7 +35,7 @@ def ask(profile: str, count: int, per: str = "fleet", **where: tuple[str, ...]) 
 
 
 def after(record: Fleet, *demands: Demand, policy: Policy | None = None) -> dict[str, str]:
-    return contents(plan(record, demands, policy).outcome())
+    return contents(plan(record, demands, policy).after)
 
 
 def said(found: Plan) -> list[str]:
@@ -130,7 +131,7 @@ def test_overlapping_demands_keep_the_vgpus_that_vms_hold() -> None:
     record = fleet(gpu("n1:a", "4Q 4Q@web"), gpu("n2:a", "4Q@db"))
     demands = [ask("4Q", 1, nodes=("n1", "n2")), ask("4Q", 1, nodes=("n1",))]
     assert after(record, *demands) == {"n1:a": "4Q", "n2:a": "4Q"}
-    assert {slot.name for _gpu, slot in plan(record, demands).outcome().slots() if slot.profile} == {
+    assert {slot.name for _gpu, slot in plan(record, demands).after.slots() if slot.profile} == {
         "n1:a-01",
         "n2:a-00",
     }
@@ -237,7 +238,7 @@ def test_unused_vgpus_are_only_removed_with_reprofile_and_only_if_it_does_not_go
     with pytest.raises(DoesNotFit):
         plan(record, [ask("4Q", 5)])
     found = plan(record, [ask("4Q", 5)], REPROFILE)
-    assert contents(found.outcome()) == {"n1:a": "4Q", "n2:a": "8Q", "n3:a": "4Q 4Q 4Q 4Q"}
+    assert contents(found.after) == {"n1:a": "4Q", "n2:a": "8Q", "n3:a": "4Q 4Q 4Q 4Q"}
     assert [step.action for step in found.steps if step.gpu == "n1:a"] == ["disable", "disable", "enable"]
     assert after(record, ask("4Q", 4), policy=REPROFILE)["n1:a"] == "8Q 8Q"
 
@@ -352,7 +353,7 @@ def test_a_silent_mismatch_is_repaired_with_reprofile_by_disabling_first() -> No
     full = fleet(gpu("n1:a", "4Q~8Q 4Q 4Q 4Q"))
     with pytest.raises(DoesNotFit, match="reprofile: true"):
         plan(full, [ask("4Q", 4)])
-    assert contents(plan(full, [ask("4Q", 4)], REPROFILE).outcome()) == {"n1:a": "4Q 4Q 4Q 4Q"}
+    assert contents(plan(full, [ask("4Q", 4)], REPROFILE).after) == {"n1:a": "4Q 4Q 4Q 4Q"}
 
 
 def test_a_mismatch_that_a_vm_holds_counts_as_what_the_vm_has() -> None:
@@ -402,7 +403,10 @@ def test_the_same_input_in_another_order_gives_the_same_plan() -> None:
 
 def test_steps_are_grouped_by_gpu_since_these_can_go_side_by_side() -> None:
     found = plan(fleet(gpu("n1:a"), gpu("n2:a")), [ask("4Q", 1, "gpu")])
-    assert [(name, len(steps)) for name, steps in found.by_gpu()] == [("n1:a", 1), ("n2:a", 1)]
+    assert [(name, len(list(steps))) for name, steps in groupby(found.steps, key=lambda step: step.gpu)] == [
+        ("n1:a", 1),
+        ("n2:a", 1),
+    ]
     assert found.as_dict()["optimal"] is True
 
 

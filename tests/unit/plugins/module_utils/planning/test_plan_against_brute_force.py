@@ -210,7 +210,7 @@ def test_the_same_input_gives_the_same_plan_and_its_outcome_needs_no_other(world
     found = problem.planned()
     if found is not None:
         assert problem.planned() == found
-        assert not plan(found.outcome(), problem.demands, problem.policy).changed
+        assert not plan(found.after, problem.demands, problem.policy).changed
 
 
 @in_each_world

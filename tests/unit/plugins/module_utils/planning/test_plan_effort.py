@@ -59,7 +59,7 @@ def test_a_thousand_gpus_with_32_slots_and_a_hundred_demands_take_less_than_a_mi
     assert calls(lambda: plan(bare, demands)) < 1_000_000
     raised = bench.at_least(busy, demands)
     assert calls(lambda: plan(busy, raised, Policy(reprofile=True))) < 1_000_000
-    placed = plan(bare, demands).outcome()
+    placed = plan(bare, demands).after
     assert calls(lambda: plan(placed, demands)) < 500_000
     halved = [replace(demand, count=demand.count // 2) for demand in demands]
     assert calls(lambda: plan(placed, halved)) < 1_000_000

@@ -157,7 +157,7 @@ def test_no_more_vgpus_are_planned_than_there_are_virtual_functions() -> None:
 
     both = [ask("3-40C", 1), ask("1-10C", 2)]
     for one in (h100(_3_40C=1, _1_10C=2), h100()):
-        assert len(plan(with_functions(one, 3), both, CUT).outcome().gpus[0].slots) == 3
+        assert len(plan(with_functions(one, 3), both, CUT).after.gpus[0].slots) == 3
         refusal(with_functions(one, 2), *both)
 
 

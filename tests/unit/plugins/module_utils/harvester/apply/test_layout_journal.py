@@ -11,15 +11,14 @@ from ansible_collections.vgpu.fleet.plugins.module_utils.errors import FleetErro
 from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.model import TIME_SLICED
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester import cluster as harvester, paths as r
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.apply import journal
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.apply.journaled_task import JournaledTask
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.apply.layout_journal import GpuLayout, needs_journal
+from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.apply.task import JournaledTask
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.decide import layout as vgpu_layout
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.read import snapshot as snapshots
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.reprofile.run import (
     Reprofile,
     ReprofileRequest as Relayout,
 )
-from ansible_collections.vgpu.fleet.plugins.module_utils.planning.plan import Plan
 from ansible_collections.vgpu.fleet.plugins.module_utils.planning.request import Demand, Policy
 from ansible_collections.vgpu.fleet.plugins.module_utils.planning.steps import Step
 
@@ -59,17 +58,16 @@ def run(
     """What the module harvester_vgpu does."""
     found = harvester.Cluster(cluster, snapshots.read(cluster, None))  # type: ignore[arg-type]
     asked = {"module": "harvester_vgpu", "request": str(request)}
-    task = JournaledTask(found, asked, f"harvester_vgpu {request}", take_over=take_over, check_mode=check)
-    planned = task.plan(
-        lambda now: request.plan(now.fleet_for_planning),
-        concerned=lambda now: request.gpus(now.snapshot.fleet),
-        touched=lambda plan: plan.touched,
-        preview=lambda now, steps, _layouts: Plan(tuple(steps), fleet=now.fleet_for_planning),
+    task = JournaledTask(
+        found,
+        check_mode=check,
         seconds=0.5,
+        request=asked,
+        description=f"harvester_vgpu {request}",
+        take_over=take_over,
     )
-    concern = request.concerns(planned.plan.fleet)
-    goals = vgpu_layout.goals(planned.plan, concern, planned.cluster.version)
-    task.apply(planned, goals, planned.plan.outcome(), wait=True)
+    planned = task.recover_and_plan(request)
+    task.apply(planned)
     return planned, task
 
 

@@ -114,9 +114,8 @@ class Fleet:
         request = vgpu_layout.request_from(params)
         # How often a wait looks for causes depends on the time, not on the number of devices.
         cluster = Cluster.connect({"host": self.server.url, "api_key": "any", "fail_fast": False})
-        plan = request.plan(cluster.fleet_for_planning)
-        goals = vgpu_layout.goals(plan, request.concerns(plan.fleet), cluster.version)
-        return apply_steps(cluster, plan.steps, goals, plan.outcome(), check_mode=False, wait=True, seconds=60)
+        plan = request.plan_for(cluster.fleet_for_planning, cluster.snapshot)
+        return apply_steps(cluster, plan.steps, plan.conditions, plan.after, check_mode=False, wait=True, seconds=60)
 
 
 @pytest.mark.parametrize("nodes", [1, 16])

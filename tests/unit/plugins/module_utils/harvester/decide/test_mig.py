@@ -135,7 +135,7 @@ def test_a_cut_that_fails_half_way_is_rolled_back_and_told_in_harvesters_words()
     controller = Controller(fails="failed creation for MIG 3g.20gb")
     planned = plan(taken, ("3g.20gb", 1))
     with pytest.raises(MigOutOfSync, match=r"failed creation for MIG 3g\.20gb") as caught:
-        StepRunner(controller, taken, wait=True, seconds=5).run(planned.steps, planned.goals())
+        StepRunner(controller, taken, wait=True, seconds=5).run(planned.steps, planned.conditions)
     assert [spec["enabled"] for spec in controller.patches] == [True, False]
     assert caught.value.changed
     assert "It has no instances now" in caught.value.hint
@@ -154,7 +154,7 @@ def test_types_that_never_come_are_a_timeout_that_names_the_instance(monkeypatch
     taken = world(configuration(status="disabled"))
     planned = plan(taken, ("3g.20gb", 1))
     with pytest.raises(TimedOut, match=f"GPU {GPU} on node n1: none of its vGPU devices offers what 3g.20gb serves"):
-        StepRunner(Controller(), taken, wait=True, seconds=0.3).run(planned.steps, planned.goals())
+        StepRunner(Controller(), taken, wait=True, seconds=0.3).run(planned.steps, planned.conditions)
 
 
 def test_a_configuration_that_was_disabled_before_it_had_instances_is_told_to_be_stuck():

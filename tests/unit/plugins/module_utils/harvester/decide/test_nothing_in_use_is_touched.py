@@ -25,8 +25,9 @@ from ansible_collections.vgpu.fleet.plugins.module_utils.harvester import paths 
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.addon.apply import VmLists
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.cluster import Cluster
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.decide.devices import DeviceRequest, plan_devices
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.decide.mig import MigRequest, cuts, plan_mig
+from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.decide.mig import MigRequest, plan_mig
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.decide.sriov import plan_sriov
+from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.mig_conditions import mig_layouts
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.read.snapshot import Snapshot
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.reprofile.plan import POLICY, reprofile_plan
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.result.findings import findings
@@ -434,7 +435,7 @@ chosen_gpus = st.sampled_from([("*",), ("n1-*",), ("n2-000008000",)])
 
 def switching_off(*gpus: str) -> Task:
     options = {"nodes": [], "gpus": gpus, "enabled": False, "disable_vgpus": True, "remove_mig": True}
-    return lambda seen: plan_sriov(seen.fleet, **options, cuts=cuts(seen.taken)).steps
+    return lambda seen: plan_sriov(seen.fleet, **options, mig_layouts=mig_layouts(seen.taken)).steps
 
 
 def changing(policy: Policy, *wishes: DeviceRequest) -> Task:

@@ -41,7 +41,7 @@ def changes(plan: Plan) -> list[tuple[str, str | None, str | None]]:
 def test_new_vgpus_carry_the_mark_and_those_that_are_there_get_none() -> None:
     plan = planned(fleet(gpu("n1:a", "4Q 4Q")), Demand(FOUR_Q, 3))
     assert changes(plan) == [("enable", "n1:a-02", "red")]
-    slots = {slot.name: slot.owner for _gpu, slot in plan.outcome().slots() if not slot.empty}
+    slots = {slot.name: slot.owner for _gpu, slot in plan.after.slots() if not slot.empty}
     assert slots == {"n1:a-00": None, "n1:a-01": None, "n1:a-02": "red"}
     assert changes(planned(fleet(gpu("n1:a", "4Q 4Q")), Demand(FOUR_Q, 3), owner=None))[0][2] is None
 
@@ -50,7 +50,7 @@ def test_a_lower_count_disables_own_and_unmarked_ones_only() -> None:
     plan = planned(of_three(), Demand(FOUR_Q, 2))
     assert {step.slot for step in plan.steps} == {"n1:a-02", "n1:a-03"}
     # The owner is no VM, so nothing of it is left in what the task returns.
-    assert not any(slot.holders for _gpu, slot in plan.outcome().slots())
+    assert not any(slot.holders for _gpu, slot in plan.after.slots())
     with pytest.raises(FleetError, match=r"VMs and other owners hold 2 of them.*held by owner blue") as refused:
         planned(of_three(), Demand(FOUR_Q, 1))
     assert refused.value.code == "device_in_use"
@@ -68,10 +68,10 @@ def test_exclusive_and_reprofile_refuse_and_name_the_owner(policy: dict[str, boo
 def test_a_named_device_of_another_owner_is_refused() -> None:
     wish = DeviceRequest("n1:a-00", enabled=False)
     with pytest.raises(FleetError, match="n1:a-00 of owner blue cannot be disabled for owner red") as refused:
-        VgpuRequest(wishes=(wish,), owner="red").plan(of_three())
+        VgpuRequest(devices=(wish,), owner="red").plan(of_three())
     assert (refused.value.code, refused.value.as_dict()["devices"][0]["owner"]) == ("other_owner", "blue")
     for owner, name in (("blue", "n1:a-00"), ("red", "n1:a-02"), (None, "n1:a-00")):
-        assert VgpuRequest(wishes=(replace(wish, name=name),), owner=owner).plan(of_three()).steps
+        assert VgpuRequest(devices=(replace(wish, name=name),), owner=owner).plan(of_three()).steps
 
 
 def test_a_vm_that_names_no_device_may_take_one_of_any_owner() -> None:
@@ -112,11 +112,11 @@ def test_a_vgpu_that_is_only_enabled_again_keeps_its_mark_whoever_asks_for_it() 
     """As the repair of drift does: it disables a device and enables it as its spec says."""
     record = owned(fleet(gpu("n1:a", "4Q~4C 4Q")), {"n1:a-00": "blue"})
     wish = DeviceRequest("n1:a-00", "NVIDIA A2-4C")
-    plan = VgpuRequest(wishes=(wish,), policy=Policy(reprofile=True)).plan(record)
+    plan = VgpuRequest(devices=(wish,), policy=Policy(reprofile=True)).plan(record)
     assert changes(plan) == [("disable", "n1:a-00", None), ("enable", "n1:a-00", "blue")]
     # Another profile is another vGPU.
     other = DeviceRequest("n1:a-00", "NVIDIA A2-4A")
-    plan = VgpuRequest(wishes=(other,), policy=Policy(reprofile=True)).plan(record)
+    plan = VgpuRequest(devices=(other,), policy=Policy(reprofile=True)).plan(record)
     assert changes(plan)[-1] == ("enable", "n1:a-00", None)
 
 

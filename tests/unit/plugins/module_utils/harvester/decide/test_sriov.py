@@ -18,13 +18,13 @@ def test_only_gpus_that_are_off_are_switched_on():
     plan = plan_sriov(fleet, nodes=None, gpus=["n*"], enabled=True)
     assert [(step.action, step.gpu) for step in plan.steps] == [("enable_sriov", "n2-000008000")]
     assert plan.gpus == ("n1-000008000", "n2-000008000")
-    assert all(one.sharing for one in plan.outcome().gpus)
+    assert all(one.sharing for one in plan.after.gpus)
 
 
 def test_unused_vgpus_go_first_if_they_may():
     plan = planned(enabled=False, disable_vgpus=True, vgpus=[vgpu(5, asked=Q4, configured=Q4), vgpu(4)])
     assert [(step.action, step.slot) for step in plan.steps] == [("disable", "n1-000008005"), ("disable_sriov", None)]
-    (only,) = plan.outcome().gpus
+    (only,) = plan.after.gpus
     assert not only.sharing
     assert only.slots == ()
 

@@ -183,7 +183,7 @@ class Planning:
         return plan_when_settled(
             cluster,
             lambda one: request.plan(one.fleet_for_planning),
-            concerned=lambda one: request.gpus(one.snapshot.fleet),
+            concerned=lambda one: request.selected(one.snapshot.fleet),
             touched=lambda plan: plan.touched,
             check_mode=check_mode,
             seconds=seconds,

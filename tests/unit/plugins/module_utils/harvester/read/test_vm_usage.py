@@ -386,15 +386,15 @@ def test_pods_are_read_only_where_nothing_else_can_tell(status, is_ready, asks, 
 def test_sriov_is_not_switched_off_over_mig_instances():
     """M9: Harvester deletes the MIG configuration and leaves the instances on the card."""
     taken = world(configuration(enabled=True, requested={"3g.20gb": 2}, instances={"3g.20gb": 2}, status="synced"))
-    from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.decide.mig import cuts
+    from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.mig_conditions import mig_layouts
 
-    error = refusal(switched_off, taken, cuts=cuts(taken))
+    error = refusal(switched_off, taken, mig_layouts=mig_layouts(taken))
     assert error.code == "mig_instances"
     assert "2 x 3g.20gb" in error.message
-    steps = switched_off(taken, cuts=cuts(taken), remove_mig=True).steps
+    steps = switched_off(taken, mig_layouts=mig_layouts(taken), remove_mig=True).steps
     assert [step.action for step in steps] == ["remove_mig_instances", "disable_sriov"]
     without = world(configuration())
-    assert [step.action for step in switched_off(without, cuts=cuts(without)).steps] == ["disable_sriov"]
+    assert [step.action for step in switched_off(without, mig_layouts=mig_layouts(without)).steps] == ["disable_sriov"]
 
 
 def test_the_spec_of_a_device_in_use_may_be_set_back_to_what_the_device_is():
