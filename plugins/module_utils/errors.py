@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What a user can cause: one sentence of what is wrong, one of what would help, and a code to rescue on."""
+"""Errors that a user can cause: a message, a hint what to do, and a stable code for rescue blocks."""
 
 from __future__ import annotations
 
@@ -11,13 +11,15 @@ from typing import Any
 
 
 class FleetError(Exception):
-    """The root of everything the collection refuses or cannot do."""
+    """The base class of all errors that fail a task."""
 
     code = "fleet_error"
-    # Whether something had been changed before it went wrong.
+    # Whether the task had changed something before it failed.
     changed = False
-    # Whether what was asked for has failed for certain. After a timeout or a lost connection it may still succeed.
+    # Whether the request has failed for certain. After a timeout or a lost connection it may still succeed.
     certain = True
+    # Warnings to show although the task fails.
+    warnings: Sequence[str] = ()
 
     def __init__(self, message: str, *, hint: str = "") -> None:
         super().__init__(message)
@@ -29,17 +31,18 @@ class FleetError(Exception):
         return f"{self.message} {self.hint}".rstrip()
 
     def as_dict(self) -> dict[str, Any]:
-        told: dict[str, Any] = {"code": self.code, "message": self.message, "hint": self.hint}
-        return {**told, "unsettled": self.unsettled} if self.unsettled else told
+        """Return the key `error` of a failed task."""
+        error: dict[str, Any] = {"code": self.code, "message": self.message, "hint": self.hint}
+        return {**error, "unsettled": self.unsettled} if self.unsettled else error
 
     def not_final(self, notes: Sequence[str], unsettled: list[dict[str, Any]], *, moving: bool) -> None:
-        """Say of a refusal that it rests on GPUs that have not settled. With `moving` its advice is worth nothing."""
+        """Mark the error as depending on GPUs that have not settled. With `moving`, drop its hint."""
         self.unsettled = unsettled
         self.hint = " ".join(notes if moving else [*notes, self.hint]).rstrip()
 
 
 def join_names(names: Iterable[str], *, limit: int = 8) -> str:
-    """Names for a message, cut where nobody would read on."""
+    """Join names for a message, shortened after `limit`."""
     ordered = sorted(set(names))
     if not ordered:
         return "none"
@@ -48,7 +51,7 @@ def join_names(names: Iterable[str], *, limit: int = 8) -> str:
 
 
 def did_you_mean(name: str, known: Iterable[str], *, limit: int = 5) -> list[str]:
-    """The known names that look most like the given one, the closest first."""
+    """Return the known names that resemble the given name most, the closest first."""
     import difflib  # only errors need it
 
     by_folded: dict[str, str] = {}

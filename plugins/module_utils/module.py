@@ -50,6 +50,8 @@ def reporting_errors(module: AnsibleModule) -> Iterator[None]:
     try:
         yield
     except FleetError as error:
+        for warning in dict.fromkeys(error.warnings):
+            module.warn(warning)
         module.fail_json(msg=str(error), error=error.as_dict(), changed=error.changed)
 
 

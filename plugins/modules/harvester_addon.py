@@ -152,12 +152,11 @@ addon:
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.addon import model as addons
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.addon.apply import AddonOperation, AddonRequest
 from ansible_collections.vgpu.fleet.plugins.module_utils.kube import connection as access
 from ansible_collections.vgpu.fleet.plugins.module_utils.kube.client import ApiClient
 from ansible_collections.vgpu.fleet.plugins.module_utils.kube.options import connection_spec, fail_fast_spec
-from ansible_collections.vgpu.fleet.plugins.module_utils.module import reporting_errors
+from ansible_collections.vgpu.fleet.plugins.module_utils.module import finish, reporting_errors
 
 
 def main() -> None:
@@ -178,19 +177,11 @@ def main() -> None:
     )
     params = module.params
     with reporting_errors(module):
-        wish = AddonRequest(
-            params["name"],
-            params["namespace"],
-            params["state"] == "enabled",
-            addons.wanted_values(params["name"], params["values"], params["driver_location"]),
-            disrupt=params["disrupt"],
-        )
+        request = AddonRequest.of(params)
         api = ApiClient(access.from_options(params), fail_fast=params["fail_fast"])
-        operation = AddonOperation(api, wish, wait=params["wait"], seconds=params["wait_timeout"])
-        outcome = operation.run(check_mode=module.check_mode)
-        for warning in outcome.warnings:
-            module.warn(warning)
-        module.exit_json(changed=outcome.plan.changed, addon=outcome.addon.as_dict(), diff=outcome.plan.diff)
+        operation = AddonOperation(api, request, wait=params["wait"], seconds=params["wait_timeout"])
+        result = operation.run(check_mode=module.check_mode)
+        finish(module, result)
 
 
 if __name__ == "__main__":

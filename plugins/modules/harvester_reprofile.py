@@ -213,7 +213,7 @@ from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.reprofile.run
 from ansible_collections.vgpu.fleet.plugins.module_utils.kube import connection as access
 from ansible_collections.vgpu.fleet.plugins.module_utils.kube.client import ApiClient
 from ansible_collections.vgpu.fleet.plugins.module_utils.kube.options import connection_spec, fail_fast_spec
-from ansible_collections.vgpu.fleet.plugins.module_utils.module import reporting_errors
+from ansible_collections.vgpu.fleet.plugins.module_utils.module import finish, reporting_errors
 
 
 def argument_spec() -> dict[str, dict[str, object]]:
@@ -251,12 +251,8 @@ def main() -> None:
             seconds=params["wait_timeout"],
             take_over=params["take_over"],
         )
-        try:
-            outcome = run.run(check_mode=module.check_mode)
-        finally:
-            for warning in run.warnings:
-                module.warn(warning)
-        module.exit_json(**outcome.as_result())
+        result = run.run(check_mode=module.check_mode)
+        finish(module, result)
 
 
 if __name__ == "__main__":

@@ -198,7 +198,7 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.cluster import Cluster
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.vm.apply import VmChange, VmRequest
 from ansible_collections.vgpu.fleet.plugins.module_utils.kube.options import connection_spec, waiting_spec
-from ansible_collections.vgpu.fleet.plugins.module_utils.module import reporting_errors
+from ansible_collections.vgpu.fleet.plugins.module_utils.module import finish, reporting_errors
 
 
 def argument_spec() -> dict[str, dict[str, object]]:
@@ -224,20 +224,10 @@ def main() -> None:
     )
     params = module.params
     with reporting_errors(module):
-        wish = VmRequest(
-            name=params["name"],
-            namespace=params["namespace"],
-            vgpus=params["vgpus"],
-            present=params["state"] == "present",
-            exclusive=params["exclusive"],
-            restart=params["restart"] == "if_needed",
-            compute=params["compute"],
-        )
-        change = VmChange(Cluster.connect(params), wish, wait=params["wait"], seconds=params["wait_timeout"])
-        outcome = change.run(check_mode=module.check_mode)
-        for warning in outcome.warnings:
-            module.warn(warning)
-        module.exit_json(**outcome.as_result())
+        request = VmRequest.of(params)
+        change = VmChange(Cluster.connect(params), request, wait=params["wait"], seconds=params["wait_timeout"])
+        result = change.run(check_mode=module.check_mode)
+        finish(module, result)
 
 
 if __name__ == "__main__":

@@ -96,12 +96,13 @@ server:
 
 import os
 from pathlib import Path
+from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.vgpu.fleet.plugins.module_utils.kube import connection as access, session
 from ansible_collections.vgpu.fleet.plugins.module_utils.kube.client import ApiClient, Forbidden
 from ansible_collections.vgpu.fleet.plugins.module_utils.kube.options import connection_spec
-from ansible_collections.vgpu.fleet.plugins.module_utils.module import reporting_errors
+from ansible_collections.vgpu.fleet.plugins.module_utils.module import ReadResult, finish, reporting_errors
 
 
 def main() -> None:
@@ -115,28 +116,37 @@ def main() -> None:
         supports_check_mode=True,
     )
     with reporting_errors(module):
-        if module.params["state"] == "absent":
-            if module.params["path"]:
-                session.remove(Path(module.params["path"]))
-            module.exit_json(changed=False)
-        given = {name: module.params[name] for name in connection_spec() if name != "harvester_version"}
-        reached = access.from_options(given)
-        version = _version(ApiClient(reached))
-        prepared = session.prepare(given, reached, os.environ)
-        path = str(session.write(prepared.content)) if prepared.content else ""
-        module.exit_json(
-            changed=False,
-            options={**prepared.options, "kubeconfig": path} if path else dict(prepared.options),
-            path=path,
-            server={"host": reached.host, "version": version},
-        )
+        finish(module, remove(module.params["path"]) if module.params["state"] == "absent" else create(module.params))
+
+
+def remove(path: str) -> ReadResult:
+    """Remove the kubeconfig of a session."""
+    if path:
+        session.remove(Path(path))
+    return ReadResult({})
+
+
+def create(params: dict[str, Any]) -> ReadResult:
+    """Connect once, and write a kubeconfig if the options hold a credential."""
+    options = {name: params[name] for name in connection_spec() if name != "harvester_version"}
+    config = access.from_options(options)
+    version = _version(ApiClient(config))
+    prepared = session.prepare(options, config, os.environ)
+    path = str(session.write(prepared.content)) if prepared.content else ""
+    return ReadResult(
+        {
+            "options": {**prepared.options, "kubeconfig": path} if path else dict(prepared.options),
+            "path": path,
+            "server": {"host": config.host, "version": version},
+        }
+    )
 
 
 def _version(api: ApiClient) -> str:
     try:
         return str(api.get("/version").get("gitVersion") or "")
     except Forbidden:
-        # Whoever may not read it has been recognized nevertheless.
+        # The user is authenticated even without permission to read the version.
         return ""
 
 

@@ -63,21 +63,38 @@ class AddonTimeout(FleetError):
 
 @dataclass(frozen=True)
 class AddonRequest:
-    """What a task asks for."""
+    """The request of a task."""
 
     name: str
     namespace: str
     enabled: bool
     values: Mapping[str, Any]
-    # Whether the driver may be replaced or removed under VMs that use it.
+    # Whether the driver may be replaced or removed while VMs use it.
     disrupt: bool = False
+
+    @classmethod
+    def of(cls, params: Mapping[str, Any]) -> AddonRequest:
+        """Read the request from the options of a task."""
+        return cls(
+            params["name"],
+            params["namespace"],
+            params["state"] == "enabled",
+            addons.wanted_values(params["name"], params["values"], params["driver_location"]),
+            disrupt=params["disrupt"],
+        )
 
 
 @dataclass
 class AddonResult:
+    """The result of a task."""
+
     plan: AddonPlan
     addon: Addon
     warnings: list[str] = field(default_factory=list)
+
+    def as_result(self) -> Json:
+        """Return the keys that the module documents."""
+        return {"changed": self.plan.changed, "addon": self.addon.as_dict(), "diff": self.plan.diff}
 
 
 @dataclass(frozen=True)
@@ -89,13 +106,13 @@ class AddonSnapshot:
     nodes: ObjectList
     gpus: ObjectList
 
-    def addon(self, wish: AddonRequest) -> Addon:
-        item = self.addons.items.get(f"{wish.namespace}/{wish.name}")
+    def addon(self, request: AddonRequest) -> Addon:
+        item = self.addons.items.get(f"{request.namespace}/{request.name}")
         if item is None:
             names = [one["metadata"]["name"] for one in self.addons.items.values()]
-            alike = did_you_mean(wish.name, names, limit=1)
+            alike = did_you_mean(request.name, names, limit=1)
             raise AddonNotFound(
-                f"There is no addon {wish.name} in namespace {wish.namespace}.",
+                f"There is no addon {request.name} in namespace {request.namespace}.",
                 hint=f"Did you mean {alike[0]}?" if alike else f"Addons there: {join_names(names, limit=20)}.",
             )
         return Addon.of(item)
@@ -144,21 +161,24 @@ class VmLists:
 
 
 class AddonOperation:
-    def __init__(self, api: ApiClient, wish: AddonRequest, *, wait: bool, seconds: float) -> None:
+    """Enable, disable or configure one addon."""
+
+    def __init__(self, api: ApiClient, request: AddonRequest, *, wait: bool, seconds: float) -> None:
         self._api = api
-        self._wish = wish
+        self._request = request
         self._wait = wait
         self._seconds = seconds
-        self._addons_path = f"/apis/harvesterhci.io/v1beta1/namespaces/{wish.namespace}/addons"
-        self._daemon_sets_path = f"/apis/apps/v1/namespaces/{wish.namespace}/daemonsets"
-        self._path = f"{self._addons_path}/{wish.name}"
-        self._key = f"{wish.namespace}/{wish.name}"
+        self._addons_path = f"/apis/harvesterhci.io/v1beta1/namespaces/{request.namespace}/addons"
+        self._daemon_sets_path = f"/apis/apps/v1/namespaces/{request.namespace}/daemonsets"
+        self._path = f"{self._addons_path}/{request.name}"
+        self._key = f"{request.namespace}/{request.name}"
         # The change that was last compared with the VMs that need the addon.
         self._checked: tuple[bool, Json] | None = None
 
     def run(self, *, check_mode: bool) -> AddonResult:
+        """Plan the request and apply it. In check mode, send the plan as a dry run."""
         reading = self._read()
-        addon = reading.addon(self._wish)
+        addon = reading.addon(self._request)
         planned = self._plan(addon)
         self._guard(reading, planned)
         if check_mode:
@@ -166,12 +186,12 @@ class AddonOperation:
                 self._dry_run(planned)
             return AddonResult(planned, planned.after, self._warnings_after(reading))
         watched = {self._addons_path: reading.addons}
-        if self._wish.name in SKIP_CHECK:
+        if self._request.name in SKIP_CHECK:
             watched[self._daemon_sets_path] = reading.daemon_sets
         if planned.changed or (self._wait and not self._is_done(addon, reading.daemon_sets.items, reading)):
             with Watcher(self._api, watched, seconds=self._seconds) as seen:
                 seen.describe = lambda: self._describe(seen)
-                if self._wish.name == r.DRIVER_ADDON:
+                if self._request.name == r.DRIVER_ADDON:
                     nodes = partial(self._driver_nodes, reading)
                     seen.find_cause = CertainCauses(self._api, nodes).find
                 planned, revision = self._write(planned, seen)
@@ -182,7 +202,7 @@ class AddonOperation:
         return AddonResult(planned, addon, self._warnings_after(reading))
 
     def _driver_nodes(self, reading: AddonSnapshot) -> set[str]:
-        return set(reading.driver_nodes()) if self._wish.enabled else set()
+        return set(reading.driver_nodes()) if self._request.enabled else set()
 
     def _describe(self, seen: Watcher) -> str:
         """The state of the wait in one line."""
@@ -196,12 +216,12 @@ class AddonOperation:
 
     # Reading and deciding
     def _read(self) -> AddonSnapshot:
-        ours = self._wish.name in SKIP_CHECK
+        ours = self._request.name in SKIP_CHECK
         paths = {
             "addons": self._addons_path,
             "daemon_sets": self._daemon_sets_path if ours else None,
-            "nodes": r.NODES if self._wish.name == r.DRIVER_ADDON else None,
-            "gpus": r.GPUS if self._wish.name == r.DRIVER_ADDON else None,
+            "nodes": r.NODES if self._request.name == r.DRIVER_ADDON else None,
+            "gpus": r.GPUS if self._request.name == r.DRIVER_ADDON else None,
         }
         return AddonSnapshot(
             **dict(zip(paths, self._api.together([self._lister(path) for path in paths.values()]), strict=True))
@@ -220,7 +240,7 @@ class AddonOperation:
         return read
 
     def _plan(self, addon: Addon) -> AddonPlan:
-        return addons.plan(addon, enabled=self._wish.enabled, values=self._wish.values)
+        return addons.plan(addon, enabled=self._request.enabled, values=self._request.values)
 
     def _guard(self, reading: AddonSnapshot, planned: AddonPlan) -> None:
         after = planned.after
@@ -240,7 +260,7 @@ class AddonOperation:
         before, after = planned.before, planned.after
         self._checked = (before.enabled, planned.patch["spec"])
         disables = not after.enabled
-        if before.name not in SKIP_CHECK or not before.enabled or not planned.changed or self._wish.disrupt:
+        if before.name not in SKIP_CHECK or not before.enabled or not planned.changed or self._request.disrupt:
             return
         if disables and before.annotations.get(SKIP_CHECK[before.name]) == "true":
             return
@@ -266,9 +286,9 @@ class AddonOperation:
         )
 
     def _warnings_after(self, reading: AddonSnapshot) -> list[str]:
-        if self._wish.name != r.DRIVER_ADDON or not self._wish.enabled or reading.driver_nodes():
+        if self._request.name != r.DRIVER_ADDON or not self._request.enabled or reading.driver_nodes():
             return []
-        if not reading.is_enabled(self._wish.namespace, r.PCIDEVICES_ADDON):
+        if not reading.is_enabled(self._request.namespace, r.PCIDEVICES_ADDON):
             return [f"The driver runs nowhere before the addon {r.PCIDEVICES_ADDON} is enabled and has found GPUs."]
         return ["No node has a GPU that can be shared, so the driver runs nowhere yet."]
 
@@ -286,9 +306,9 @@ class AddonOperation:
         while planned.changed:
             if not seen.until(lambda: not self._seen(seen).in_progress):
                 raise AddonTimeout(
-                    f"Another operation on addon {self._wish.name} has not ended within {self._seconds:.0f} s"
+                    f"Another operation on addon {self._request.name} has not ended within {self._seconds:.0f} s"
                     f" ({self._seen(seen).status}).",
-                    hint=f"See the Helm job helm-install-{self._wish.name} in {self._wish.namespace}.",
+                    hint=f"See the Helm job helm-install-{self._request.name} in {self._request.namespace}.",
                 )
             planned = self._plan(self._seen(seen))
             if not planned.changed:
@@ -312,7 +332,7 @@ class AddonOperation:
     def _seen(self, seen: Watcher) -> Addon:
         item = seen.get(self._addons_path, self._key)
         if item is None:
-            raise AddonNotFound(f"The addon {self._wish.name} was deleted meanwhile.")
+            raise AddonNotFound(f"The addon {self._request.name} was deleted meanwhile.")
         return Addon.of(item)
 
     # Waiting
@@ -321,7 +341,7 @@ class AddonOperation:
         if not (planned.changed and planned.after.is_driver and planned.after.enabled):
             return reading
         until = time.monotonic() + min(SCAN_SECONDS, seen.seconds_left)
-        while not reading.driver_nodes() and reading.is_enabled(self._wish.namespace, r.PCIDEVICES_ADDON):
+        while not reading.driver_nodes() and reading.is_enabled(self._request.namespace, r.PCIDEVICES_ADDON):
             if time.monotonic() > until:
                 break
             time.sleep(PAUSE)
@@ -361,7 +381,7 @@ class AddonOperation:
         while self._api.get_or_none(r.GPUS) is None:
             if not seen.seconds_left:
                 raise AddonTimeout(
-                    f"The pods of addon {self._wish.name} are ready, but the device resources are not defined.",
+                    f"The pods of addon {self._request.name} are ready, but the device resources are not defined.",
                     hint="See the logs of the pods harvester-pcidevices-controller in harvester-system.",
                 )
             time.sleep(PAUSE)

@@ -88,29 +88,29 @@ class _Work:
             yield Step(ENABLE, gpu.node, gpu.name, name, after=type_name)
 
 
-def plan_devices(fleet: Fleet, wishes: Sequence[DeviceRequest], policy: Policy) -> Plan:
-    """Plan all wishes together. `policy.exclusive` is about the GPUs of the devices named."""
-    _check_names(wishes)
+def plan_devices(fleet: Fleet, requests: Sequence[DeviceRequest], policy: Policy) -> Plan:
+    """Plan all devices together. `policy.exclusive` applies to the GPUs of the named devices."""
+    _check_names(requests)
     known = known_profiles(fleet)
-    resolved = {wish.name: known.resolve(wish.profile) if wish.profile else None for wish in wishes}
+    resolved = {request.name: known.resolve(request.profile) if request.profile else None for request in requests}
     places = {slot.name: (gpu, slot) for gpu, slot in fleet.slots()}
     work: dict[str, _Work] = {}
     waiting: list[str] = []
     drifted: list[str] = []
     held: list[Slot] = []
-    for wish in wishes:
-        gpu, slot = places.get(wish.name, (None, None))
+    for request in requests:
+        gpu, slot = places.get(request.name, (None, None))
         if gpu is None or slot is None:
-            gpu = _gpu_to_be(fleet, wish.name)
-            if wish.enabled:
+            gpu = _gpu_to_be(fleet, request.name)
+            if request.enabled:
                 job = work.setdefault(gpu.name, _Work(gpu))
-                job.share = _allowed_to_share(gpu, wish, policy)
-                job.enable.append((wish.name, _type_for(wish, resolved[wish.name])))
+                job.share = _allowed_to_share(gpu, request, policy)
+                job.enable.append((request.name, _type_for(request, resolved[request.name])))
             continue
         job = work.setdefault(gpu.name, _Work(gpu))
-        wanted = resolved[wish.name] or (slot.wanted if wish.enabled else None)
-        if wish.enabled:
-            wanted = _type_for(wish, wanted)
+        wanted = resolved[request.name] or (slot.wanted if request.enabled else None)
+        if request.enabled:
+            wanted = _type_for(request, wanted)
         if _in_place(slot, wanted):
             if slot.state not in ("allocatable", "empty"):
                 waiting.append(slot.name)
@@ -129,7 +129,7 @@ def plan_devices(fleet: Fleet, wishes: Sequence[DeviceRequest], policy: Policy) 
         if wanted:
             job.enable.append((slot.name, wanted))
     if policy.exclusive:
-        _add_unasked(work, {wish.name for wish in wishes}, held)
+        _add_unasked(work, {request.name for request in requests}, held)
     if held:
         raise DeviceInUse(held, "change vGPUs")
     for job in work.values():
@@ -141,16 +141,16 @@ def plan_devices(fleet: Fleet, wishes: Sequence[DeviceRequest], policy: Policy) 
     return plan
 
 
-def _check_names(wishes: Sequence[DeviceRequest]) -> None:
-    twice = [name for name, count in Counter(wish.name for wish in wishes).items() if count > 1]
+def _check_names(requests: Sequence[DeviceRequest]) -> None:
+    twice = [name for name, count in Counter(request.name for request in requests).items() if count > 1]
     if twice:
         raise InvalidDemand(f"Device {join_names(twice)} is listed more than once.", hint="Name each device once.")
 
 
-def _type_for(wish: DeviceRequest, type_name: str | None) -> str:
+def _type_for(request: DeviceRequest, type_name: str | None) -> str:
     if not type_name:
         raise InvalidDemand(
-            f"vGPU {wish.name} cannot be enabled without a profile.", hint="Name one, such as NVIDIA A2-4Q."
+            f"vGPU {request.name} cannot be enabled without a profile.", hint="Name one, such as NVIDIA A2-4Q."
         )
     return type_name
 
@@ -206,12 +206,12 @@ def _same_bus(gpu: str, device: str) -> bool:
     return gpu[:-3] == device[:-3] and gpu != device
 
 
-def _allowed_to_share(gpu: Gpu, wish: DeviceRequest, policy: Policy) -> bool:
+def _allowed_to_share(gpu: Gpu, request: DeviceRequest, policy: Policy) -> bool:
     if gpu.blocked:
-        raise SriovOff(f"SR-IOV is off on GPU {gpu.name} of vGPU {wish.name}, and it is {gpu.blocked}.")
+        raise SriovOff(f"SR-IOV is off on GPU {gpu.name} of vGPU {request.name}, and it is {gpu.blocked}.")
     if not policy.enable_sriov:
         raise SriovOff(
-            f"vGPU {wish.name} does not exist: SR-IOV is off on GPU {gpu.name}.",
+            f"vGPU {request.name} does not exist: SR-IOV is off on GPU {gpu.name}.",
             hint="Set enable_sriov: true, or switch it on with vgpu.fleet.harvester_sriov_gpu.",
         )
     return True

@@ -262,7 +262,7 @@ class VmUsage:
         before = self._names(started)
         reliable = self._is_reliable(vm or instance, instance, edited=wanted != started)
         if reliable:
-            # The names of devices in a VM are wishes, unless they were edited in for its next start.
+            # The names of devices in a VM are requests, unless they were edited in for its next start.
             named = [name for name in self._names(wanted) if name not in before]
             node = (instance.get("status") or {}).get("nodeName")
             others = [other for other in nodes_of(instance) if other != node]

@@ -108,7 +108,7 @@ class StepFailed(FleetError):
 
 @dataclass(frozen=True)
 class ReprofileRequest:
-    """What a task asks for."""
+    """The request of a task."""
 
     layout: tuple[tuple[str, int], ...]
     gpus: Patterns = None
@@ -130,7 +130,7 @@ class ReprofileRequest:
 
     @classmethod
     def of(cls, params: Mapping[str, Any]) -> ReprofileRequest:
-        """What a task's options ask for. An empty selection selects nothing."""
+        """Read the request from the options of a task. Refuse an empty selection."""
         refuse_empty(gpus=params["gpus"], nodes=params["nodes"])
         return cls(
             layout=tuple((entry["profile"], entry["count"]) for entry in params["layout"]),
@@ -171,11 +171,14 @@ class ReprofileRequest:
 
 @dataclass
 class ReprofileResult:
+    """The result of a task."""
+
     changed: bool
     plan: Json
     journals: list[Json]
     finished: list[str] = field(default_factory=list)
     undone: list[str] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
 
     def as_result(self) -> Json:
         return {
@@ -188,7 +191,7 @@ class ReprofileResult:
 
 
 class Reprofile:
-    """One run."""
+    """One run of harvester_reprofile."""
 
     def __init__(
         self, api: ApiClient, version: str | None, request: ReprofileRequest, *, seconds: float, take_over: bool = False
@@ -207,8 +210,15 @@ class Reprofile:
         self._gone: set[str] = set()
 
     def run(self, *, check_mode: bool) -> ReprofileResult:
-        with self._keeper:
-            return self._run(check_mode)
+        """Finish or undo interrupted runs, plan the request and apply it. In check mode, only plan."""
+        try:
+            with self._keeper:
+                result = self._run(check_mode)
+        except FleetError as error:
+            error.warnings = self.warnings
+            raise
+        result.warnings = self.warnings
+        return result
 
     def _run(self, check_mode: bool) -> ReprofileResult:
         cluster = self._read()
@@ -612,16 +622,16 @@ class Reprofile:
 
     def _put_back_layout(self, batch: Batch) -> None:
         now = {gpu.name: gpu for gpu in self._read().snapshot.fleet.gpus}
-        wishes: list[DeviceRequest] = []
+        requests: list[DeviceRequest] = []
         for gpu in batch.gpus:
             before = dict(gpu.vgpus)
-            wishes += [DeviceRequest(device, profile) for device, profile in gpu.vgpus]
+            requests += [DeviceRequest(device, profile) for device, profile in gpu.vgpus]
             present = now[gpu.name].slots if gpu.name in now else ()
-            wishes += [
+            requests += [
                 DeviceRequest(slot.name, enabled=False) for slot in present if slot.wanted and slot.name not in before
             ]
-        if wishes:
-            self._apply(vgpu_layout.VgpuRequest(devices=tuple(wishes), policy=POLICY), batch)
+        if requests:
+            self._apply(vgpu_layout.VgpuRequest(devices=tuple(requests), policy=POLICY), batch)
         off = [gpu.name for gpu in batch.gpus if not gpu.sriov]
         if off:
             cluster = self._read()

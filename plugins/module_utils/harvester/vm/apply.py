@@ -42,7 +42,7 @@ class VmTimeout(FleetError):
 
 @dataclass(frozen=True)
 class VmRequest:
-    """What a task asks for.
+    """The request of a task.
 
     If not `present`, `vgpus` of None stands for all vGPUs of the VM, and an empty list for none of them.
     """
@@ -55,8 +55,21 @@ class VmRequest:
     restart: bool = False
     compute: bool = False
 
+    @classmethod
+    def of(cls, params: Mapping[str, Any]) -> VmRequest:
+        """Read the request from the options of a task."""
+        return cls(
+            name=params["name"],
+            namespace=params["namespace"],
+            vgpus=params["vgpus"],
+            present=params["state"] == "present",
+            exclusive=params["exclusive"],
+            restart=params["restart"] == "if_needed",
+            compute=params["compute"],
+        )
+
     def target(self, machine: VmState) -> dict[str, int]:
-        """How many of each type the VM shall have."""
+        """Return how many vGPUs of each type the VM is to have."""
         asked: dict[str, int] = {}
         for vgpu in self.vgpus or ():
             if vgpu["count"] < 1:
@@ -76,12 +89,15 @@ class VmRequest:
 
 @dataclass
 class VmResult:
+    """The result of a task. `predicted` means that nothing was written."""
+
     plan: VmPlan
     machine: VmState
     predicted: bool
     warnings: list[str] = field(default_factory=list)
 
     def as_result(self) -> Json:
+        """Return the keys that the module documents."""
         plan, machine = self.plan, self.machine
         unknown = self.predicted and plan.restart
         allocated = {} if unknown else machine.allocated()
@@ -110,23 +126,31 @@ class VmResult:
 
 
 class VmChange:
-    def __init__(self, cluster: Cluster, wish: VmRequest, *, wait: bool, seconds: float) -> None:
+    """Change the vGPUs of one VM."""
+
+    def __init__(self, cluster: Cluster, request: VmRequest, *, wait: bool, seconds: float) -> None:
         self._cluster = cluster
         self._api = cluster.api
-        self._wish = wish
+        self._request = request
         self._wait = wait
         self._seconds = seconds
-        self._key = f"{wish.namespace}/{wish.name}"
-        self._path = f"/apis/kubevirt.io/v1/namespaces/{wish.namespace}/virtualmachines/{wish.name}"
+        self._key = f"{request.namespace}/{request.name}"
+        self._path = f"/apis/kubevirt.io/v1/namespaces/{request.namespace}/virtualmachines/{request.name}"
         self._warnings: list[str] = []
 
     def run(self, *, check_mode: bool) -> VmResult:
+        """Plan the request and apply it. In check mode, send the plan as a dry run."""
+        plan = self.plan()
+        return self.dry_run(plan) if check_mode else self.apply(plan)
+
+    def plan(self) -> VmPlan:
+        """Plan the request, and refuse it if the VM could not start or another run holds the VM."""
         plan = self._plan(self._machine())
         if plan.changed or plan.restart:
             self._refuse_held(plan.machine.vm)
         if plan.changed:
             self._judge(plan)
-        self._warnings += vm_rules.doubts(self._key, plan.vgpus, compute=self._wish.compute)
+        self._warnings += vm_rules.warnings(self._key, plan.vgpus, compute=self._request.compute)
         if plan.machine.note is None:
             self._warnings.append(self._broken_note(plan))
         if plan.restart_required:
@@ -135,10 +159,16 @@ class VmChange:
                 f"VM {self._key} runs with {has} and is to have {asks}: it gets them when it is restarted. Use restart:"
                 " if_needed to have the module restart it."
             )
-        if check_mode:
-            if plan.writes:
-                self._dry_run(plan)
-            return VmResult(plan, plan.machine, predicted=True, warnings=self._warnings)
+        return plan
+
+    def dry_run(self, plan: VmPlan) -> VmResult:
+        """Send the plan as a dry run and return the predicted result."""
+        if plan.writes:
+            self._dry_run(plan)
+        return VmResult(plan, plan.machine, predicted=True, warnings=self._warnings)
+
+    def apply(self, plan: VmPlan) -> VmResult:
+        """Write the plan, and restart the VM if the plan says so."""
         machine = plan.machine
         if plan.writes:
             plan, machine = self._write(plan)
@@ -162,7 +192,7 @@ class VmChange:
         return VmState(vm, snapshot.instances.items.get(self._key), snapshot.version, snapshot.known)
 
     def _not_found(self) -> VmNotFound:
-        namespace, name = self._wish.namespace, self._wish.name
+        namespace, name = self._request.namespace, self._request.name
         there = [path.split("/")[1] for path in self._cluster.snapshot.vms.items if path.startswith(f"{namespace}/")]
         if not there and self._namespace_is_missing():
             return VmNotFound(
@@ -180,12 +210,12 @@ class VmChange:
 
     def _namespace_is_missing(self) -> bool:
         try:
-            return self._api.get_or_none(f"/api/v1/namespaces/{self._wish.namespace}") is None
+            return self._api.get_or_none(f"/api/v1/namespaces/{self._request.namespace}") is None
         except Forbidden:
             return False
 
     def _plan(self, machine: VmState) -> VmPlan:
-        return vm_devices.plan(machine, self._wish.target(machine), restart=self._wish.restart)
+        return vm_devices.plan(machine, self._request.target(machine), restart=self._request.restart)
 
     def _judge(self, plan: VmPlan) -> None:
         vm, vgpus, fleet = self._key, plan.vgpus, self._cluster.snapshot.fleet
@@ -306,7 +336,8 @@ class VmChange:
         )
 
     def _act(self, action: str) -> None:
-        path = f"/apis/subresources.kubevirt.io/v1/namespaces/{self._wish.namespace}/virtualmachines/{self._wish.name}"
+        namespace, name = self._request.namespace, self._request.name
+        path = f"/apis/subresources.kubevirt.io/v1/namespaces/{namespace}/virtualmachines/{name}"
         try:
             self._api.act(f"{path}/{action}")
         except Conflict as error:

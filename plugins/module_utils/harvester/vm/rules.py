@@ -55,7 +55,7 @@ def refuse_what_cannot_boot(vm: str, vgpus: Mapping[str, int]) -> None:
         )
 
 
-def doubts(vm: str, vgpus: Mapping[str, int], *, compute: bool) -> Iterator[str]:
+def warnings(vm: str, vgpus: Mapping[str, int], *, compute: bool) -> Iterator[str]:
     profiles = _profiles(vgpus)
     if sum(vgpus.values()) > 1:
         unsure = [profile.name for profile in profiles if not _allows_several(profile)]

@@ -196,8 +196,8 @@ class Server:
 
 
 def operation(server, *, enabled=True, values=None):
-    wish = AddonRequest("vm-import-controller", "harvester-system", enabled, values or {})
-    return AddonOperation(server, wish, wait=False, seconds=5)
+    request = AddonRequest("vm-import-controller", "harvester-system", enabled, values or {})
+    return AddonOperation(server, request, wait=False, seconds=5)
 
 
 def denied(text):
@@ -252,8 +252,8 @@ class DriverServer(Server):
 
 def driver(server, *, enabled=True, location="http://files.example/new.run", disrupt=False):
     values = {"driverLocation": location}
-    wish = AddonRequest("nvidia-driver-toolkit", "harvester-system", enabled, values, disrupt=disrupt)
-    return AddonOperation(server, wish, wait=False, seconds=5)
+    request = AddonRequest("nvidia-driver-toolkit", "harvester-system", enabled, values, disrupt=disrupt)
+    return AddonOperation(server, request, wait=False, seconds=5)
 
 
 TRAINER = vm("trainer", devices=[("vgpu-0", "nvidia.com/NVIDIA_A2-4Q")])

@@ -11,15 +11,15 @@ D4, D5, D6, D7 = (f"n1-00000800{number}" for number in "4567")
 READY = {"asked": Q4, "configured": Q4}
 
 
-def planned(wishes, *, policy=None, **things):
+def planned(requests, *, policy=None, **things):
     taken = snapshot(**things)
     return [
-        (step.action, step.slot, step.after) for step in plan_devices(taken.fleet, wishes, policy or Policy()).steps
+        (step.action, step.slot, step.after) for step in plan_devices(taken.fleet, requests, policy or Policy()).steps
     ]
 
 
 @pytest.mark.parametrize(
-    ("wish", "device", "options", "steps"),
+    ("requested", "device", "options", "steps"),
     [
         (DeviceRequest(D4, "A2-4Q"), vgpu(), {}, [("enable", D4, Q4)]),
         (DeviceRequest(D4, Q4), vgpu(**READY), {}, []),
@@ -47,12 +47,12 @@ def planned(wishes, *, policy=None, **things):
         (DeviceRequest(D4, Q4), vgpu(configured=Q4), {"reprofile": True}, [("enable", D4, Q4)]),
     ],
 )
-def test_steps_for_one_device(wish, device, options, steps):
-    assert planned([wish], vgpus=[device], policy=Policy(**options)) == steps
+def test_steps_for_one_device(requested, device, options, steps):
+    assert planned([requested], vgpus=[device], policy=Policy(**options)) == steps
 
 
 @pytest.mark.parametrize(
-    ("wishes", "things", "options", "code"),
+    ("requests", "things", "options", "code"),
     [
         ([DeviceRequest(D4)], {"vgpus": [vgpu()]}, {}, "invalid_demand"),
         ([DeviceRequest(D4, Q4), DeviceRequest(D4, C4)], {"vgpus": [vgpu()]}, {}, "invalid_demand"),
@@ -92,17 +92,17 @@ def test_steps_for_one_device(wish, device, options, steps):
         ),
     ],
 )
-def test_refusals(wishes, things, options, code):
+def test_refusals(requests, things, options, code):
     with pytest.raises(FleetError) as caught:
-        planned(wishes, policy=Policy(**options), **things)
+        planned(requests, policy=Policy(**options), **things)
     assert caught.value.code == code
     assert caught.value.message.endswith(".")
 
 
 def test_all_disables_of_a_gpu_come_before_its_enables_and_exclusive_adds_the_rest():
     devices = [vgpu(4, **READY), vgpu(5, **READY), vgpu(6, **READY), vgpu(7, offered=())]
-    wishes = [DeviceRequest(D7, Q8), DeviceRequest(D5, enabled=False)]
-    assert planned(wishes, vgpus=devices, policy=Policy(exclusive=True)) == [
+    requests = [DeviceRequest(D7, Q8), DeviceRequest(D5, enabled=False)]
+    assert planned(requests, vgpus=devices, policy=Policy(exclusive=True)) == [
         ("disable", D4, None),
         ("disable", D5, None),
         ("disable", D6, None),

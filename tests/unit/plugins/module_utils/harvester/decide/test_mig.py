@@ -271,8 +271,8 @@ def test_findings_tell_of_instances_that_are_not_those_asked_for(found, kind):
 
 
 def on_device(taken, *profiles, **policy):
-    wishes = [DeviceRequest(f"n1-00000800{number}", name) for number, name in enumerate(profiles, 4)]
-    return [str(step) for step in plan_devices(taken.fleet, wishes, Policy(**policy)).steps]
+    requests = [DeviceRequest(f"n1-00000800{number}", name) for number, name in enumerate(profiles, 4)]
+    return [str(step) for step in plan_devices(taken.fleet, requests, Policy(**policy)).steps]
 
 
 def test_a_named_device_gets_its_instance_beside_those_there_are():

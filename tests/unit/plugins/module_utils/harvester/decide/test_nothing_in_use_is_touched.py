@@ -438,8 +438,8 @@ def switching_off(*gpus: str) -> Task:
     return lambda seen: plan_sriov(seen.fleet, **options, mig_layouts=mig_layouts(seen.taken)).steps
 
 
-def changing(policy: Policy, *wishes: DeviceRequest) -> Task:
-    return lambda seen: plan_devices(seen.fleet, wishes, policy).steps
+def changing(policy: Policy, *requests: DeviceRequest) -> Task:
+    return lambda seen: plan_devices(seen.fleet, requests, policy).steps
 
 
 def counting(policy: Policy, demand: Demand) -> Task:
@@ -472,11 +472,11 @@ def tasks(draw: st.DrawFn, mig: bool) -> Task:
     gpus = draw(chosen_gpus)
     if kind == "devices":
         chosen = draw(st.lists(names, min_size=1, max_size=3, unique=True))
-        wishes = [
+        requests = [
             DeviceRequest(name, None, enabled=False) if draw(st.booleans()) else DeviceRequest(name, draw(types))
             for name in chosen
         ]
-        return changing(policy, *wishes)
+        return changing(policy, *requests)
     if kind == "count":
         per = draw(st.sampled_from(("fleet", "gpu")))
         return counting(policy, Demand(draw(types), draw(st.integers(0, 5)), per, gpus=gpus))
@@ -612,14 +612,14 @@ def test_reprofile_drift_and_addons_leave_guests_alone(world: World, data: st.Da
     drift = harvester_drift(
         found, driver={"diff": {"before": {"enabled": True}, "after": {"enabled": False}}}, unused=False
     )
-    wishes = [
+    requests = [
         DeviceRequest(one["wanted"]["name"], one["wanted"]["profile"])
         for one in drift
         if one["repair"] in ("device", "spec")
     ]
-    for wish in wishes:
+    for request in requests:
         try:
-            steps = plan_devices(fleet, [wish], Policy(reprofile=True)).steps
+            steps = plan_devices(fleet, [request], Policy(reprofile=True)).steps
         except FleetError:
             continue
         assert not touched(world, steps)

@@ -66,12 +66,12 @@ def test_exclusive_and_reprofile_refuse_and_name_the_owner(policy: dict[str, boo
 
 
 def test_a_named_device_of_another_owner_is_refused() -> None:
-    wish = DeviceRequest("n1:a-00", enabled=False)
+    request = DeviceRequest("n1:a-00", enabled=False)
     with pytest.raises(FleetError, match="n1:a-00 of owner blue cannot be disabled for owner red") as refused:
-        VgpuRequest(devices=(wish,), owner="red").plan(of_three())
+        VgpuRequest(devices=(request,), owner="red").plan(of_three())
     assert (refused.value.code, refused.value.as_dict()["devices"][0]["owner"]) == ("other_owner", "blue")
     for owner, name in (("blue", "n1:a-00"), ("red", "n1:a-02"), (None, "n1:a-00")):
-        assert VgpuRequest(devices=(replace(wish, name=name),), owner=owner).plan(of_three()).steps
+        assert VgpuRequest(devices=(replace(request, name=name),), owner=owner).plan(of_three()).steps
 
 
 def test_a_vm_that_names_no_device_may_take_one_of_any_owner() -> None:
@@ -111,8 +111,8 @@ def test_the_mark_is_part_of_the_request_that_enables_and_goes_with_the_one_that
 def test_a_vgpu_that_is_only_enabled_again_keeps_its_mark_whoever_asks_for_it() -> None:
     """As the repair of drift does: it disables a device and enables it as its spec says."""
     record = owned(fleet(gpu("n1:a", "4Q~4C 4Q")), {"n1:a-00": "blue"})
-    wish = DeviceRequest("n1:a-00", "NVIDIA A2-4C")
-    plan = VgpuRequest(devices=(wish,), policy=Policy(reprofile=True)).plan(record)
+    request = DeviceRequest("n1:a-00", "NVIDIA A2-4C")
+    plan = VgpuRequest(devices=(request,), policy=Policy(reprofile=True)).plan(record)
     assert changes(plan) == [("disable", "n1:a-00", None), ("enable", "n1:a-00", "blue")]
     # Another profile is another vGPU.
     other = DeviceRequest("n1:a-00", "NVIDIA A2-4A")

@@ -249,9 +249,9 @@ def test_r4_other_modules_leave_a_gpu_and_a_vm_with_a_journal_alone() -> None:
     step = Step(DISABLE, "n1", "n1-000008000", "n1-000008004", before=Q4)
     with pytest.raises(journal.Held, match=r"belong to run .* by .*harvester_reprofile"):
         apply_steps(opened, [step], [], opened.snapshot.fleet, check_mode=False, wait=True, seconds=1)
-    wish = VmWish("trainer", "default", [{"profile": Q8, "count": 1}])
+    request = VmWish("trainer", "default", [{"profile": Q8, "count": 1}])
     with pytest.raises(journal.Held, match="trainer"):
-        VmChange(opened, wish, wait=False, seconds=1).run(check_mode=True)
+        VmChange(opened, request, wait=False, seconds=1).run(check_mode=True)
     assert len(cluster.writes) == writes
     # What is in place needs no change, and nobody is refused for that.
     apply_steps(opened, [], [], opened.snapshot.fleet, check_mode=False, wait=True, seconds=1)

@@ -65,8 +65,8 @@ def change(api, vgpus):
         ObjectList(),
         ObjectList(),
     )
-    wish = VmRequest("web", "default", [{"profile": "A2-4Q", "count": vgpus}])
-    return VmChange(Cluster(api, snapshot), wish, wait=False, seconds=1)
+    request = VmRequest("web", "default", [{"profile": "A2-4Q", "count": vgpus}])
+    return VmChange(Cluster(api, snapshot), request, wait=False, seconds=1)
 
 
 def test_a_conflict_is_resolved_on_what_is_there_now():

@@ -14,11 +14,11 @@ from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.vm.rules impo
     CannotBoot,
     NoRoom,
     NotOffered,
-    doubts,
     node_with_room,
     refuse_devices_of_different_nodes,
     refuse_what_cannot_boot,
     refuse_what_no_node_has,
+    warnings,
 )
 
 from tests.unit.plugins.module_utils.fleets import fleet, gpu
@@ -71,7 +71,7 @@ def test_what_can_boot_is_not_refused(vgpus):
     ],
 )
 def test_what_is_unsure_is_said(vgpus, compute, said):
-    found = list(doubts("default/vm", vgpus, compute=compute))
+    found = list(warnings("default/vm", vgpus, compute=compute))
     assert len(found) == bool(said)
     assert not said or said in found[0]
 
