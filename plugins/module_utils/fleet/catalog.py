@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What is known of boards and profiles before a live system is asked. Where both speak, the live system is right."""
+"""Boards and profiles that are known without a live system. If both know a value, the live system is right."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ class Board:
 
 @dataclass(frozen=True)
 class Limit:
-    """How many vGPUs of one profile a GPU takes, and how that is known: `live`, `catalog`, `derived` or `unknown`."""
+    """The maximum of vGPUs of one profile on a GPU, and its source: `live`, `catalog`, `derived` or `unknown`."""
 
     count: int | None
     source: str
@@ -177,7 +177,7 @@ def type_names(board: str | None = None) -> Iterator[str]:
 def max_instances(
     type_name: str, *, live: Mapping[str, int] | None = None, framebuffer_mib: int | None = None
 ) -> Limit:
-    """How many of a profile one GPU takes: as the live system says, else by the table, else by division."""
+    """Return the maximum of vGPUs of a profile on one GPU: from the live system, else the table, else by division."""
     if live and type_name in live:
         return Limit(live[type_name], "live")
     known = find_profile(type_name)

@@ -30,7 +30,7 @@ class InvalidInstance(FleetError):
 
 @dataclass(frozen=True)
 class InstanceSize:
-    """What the name of an instance profile says: 1g.5gb+me has one compute slice, 5 GiB and the media engines."""
+    """The parts of an instance profile's name: 1g.5gb+me has one compute slice, 5 GiB and the media engines."""
 
     compute: int
     gib: int
@@ -123,13 +123,13 @@ class MigGeometry:
         return range(0, min(self.memory - step, self.compute - size.compute) + 1, step)
 
     def fits(self, counts: Counts) -> bool:
-        """Whether a GPU can have exactly these instances, placed well."""
+        """Return whether a GPU can have exactly these instances in some placement."""
         if any(count and size not in self._place for size, count in counts.items()):
             return False
         return self._vector(counts) in self._feasible
 
     def most(self, size: InstanceSize, beside: Counts | None = None) -> int:
-        """How many of a size a GPU can have beside some others."""
+        """Return how many instances of a size fit on a GPU beside the given ones."""
         counts = Counter(beside or {})
         found = 0
         while True:

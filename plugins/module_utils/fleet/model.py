@@ -234,7 +234,7 @@ class Node:
 
     @property
     def usable(self) -> bool:
-        """Whether a VM could be started here."""
+        """Return whether a VM can start on the node."""
         return self.ready and self.schedulable
 
     @cached_property
@@ -375,7 +375,7 @@ class Fleet:
 def _found(
     free: Mapping[tuple[str, str], list[tuple[bool, str, str]]], node: str, claims: Iterable[UnboundRequest]
 ) -> int:
-    """How much of what a VM asks for a node has."""
+    """Return how many of the vGPUs that a VM requests the node has."""
     return sum(min(len(free.get((node, claim.profile), ())), claim.count) for claim in claims)
 
 

@@ -33,7 +33,7 @@ class InvalidProfile(FleetError):
 
 @dataclass(frozen=True)
 class Profile:
-    """What the name of a profile says. The name itself is kept as it was given."""
+    """The parts of a profile name. `name` keeps its original spelling."""
 
     name: str
     board: str

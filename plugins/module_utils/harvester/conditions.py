@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What is waited for: each goal tells whether it is reached, and what is missing if it is not."""
+"""Wait conditions: each one tells what is missing until it is met."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Condition(Protocol):
         """The names of the objects that decide it, whatever resource they are of; a GPU's stands for its vGPUs too."""
 
     def missing(self, seen: ObjectLookup) -> str:
-        """What is not as it should be; nothing when the goal is reached."""
+        """Return what is missing. Return an empty text if the condition is met."""
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What is waited for on GPUs in MIG mode: a configuration to write to, its instances, and the types they serve."""
+"""Wait conditions for GPUs in MIG mode: the configuration, its instances, and the types that they serve."""
 
 from __future__ import annotations
 

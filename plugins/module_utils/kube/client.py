@@ -64,7 +64,7 @@ class AdmissionDenied(ApiError):
 
     @property
     def text(self) -> str:
-        """What the webhook said, without the frame around it."""
+        """Return the webhook's own message, without the API server's prefix."""
         return self.message.split(": ", 1)[-1].rstrip(".")
 
 

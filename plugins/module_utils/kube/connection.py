@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Where the API server is and who we are there, from module options, a kubeconfig file or the pod we run in."""
+"""Address of the API server and credentials: from module options, a kubeconfig file or the pod that runs the module."""
 
 from __future__ import annotations
 
@@ -239,7 +239,7 @@ def _base(params: Mapping[str, Any]) -> ConnectionConfig:
 
 
 def has_credentials(params: Mapping[str, Any]) -> bool:
-    """Whether the options say who we are without any file."""
+    """Return whether the options contain credentials, so that no file is needed."""
     pairs = (("username", "password"), ("client_cert", "client_key"))
     return bool(params.get("api_key")) or any(params.get(one) and params.get(other) for one, other in pairs)
 
@@ -269,7 +269,7 @@ def _from_file(path: Path, params: Mapping[str, Any]) -> ConnectionConfig:
 
 
 def runs_a_program(content: Mapping[str, Any], context: str | None) -> bool:
-    """Whether the kubeconfig has no credentials of its own, but a way to get some."""
+    """Return whether the kubeconfig has no credentials, but a plugin or provider that gets them."""
     return _needs_library(_chosen(content, context, "the option kubeconfig")[1])
 
 

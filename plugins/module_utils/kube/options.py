@@ -17,7 +17,7 @@ def _option(variable: str, **spec: Any) -> dict[str, Any]:
 
 
 def connection_spec() -> dict[str, dict[str, Any]]:
-    """Where the cluster is, who we are there and how to verify it may come from the environment: see access."""
+    """Return the options of a connection. Unset ones can come from the environment: see `connection`."""
     return {
         "kubeconfig": {"type": KUBECONFIG_TYPE},
         "context": {"type": "str"},

@@ -45,7 +45,7 @@ class NotASession(FleetError):
 
 @dataclass(frozen=True)
 class Session:
-    """What kubernetes.core is told, and the content of the kubeconfig that it is told about; None for no such file."""
+    """The options for kubernetes.core, and the content of the kubeconfig that they name. None means no file."""
 
     options: Mapping[str, Any]
     content: Mapping[str, Any] | None = None

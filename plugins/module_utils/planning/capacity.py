@@ -51,7 +51,7 @@ def family(group: Group) -> Group:
 
 @dataclass(frozen=True)
 class AllowedChanges:
-    """What may be done to a GPU to make room: switch SR-IOV on, remove vGPUs that nobody holds, make MIG instances."""
+    """The changes to a GPU that a plan may use: enable SR-IOV, remove vGPUs without a holder, create MIG instances."""
 
     sriov: bool = False
     evict: bool = False
@@ -124,7 +124,7 @@ class GpuState:
 
     @cached_property
     def offered(self) -> frozenset[Key] | None:
-        """What the driver would make of an empty slot as things are; None where nothing says."""
+        """Return the profiles that the driver offers for an empty slot now. Return None if they are unknown."""
         told = {slot.offered for slot in self.empty if slot.offered}
         if told:
             return frozenset.intersection(*map(_keys, told))
@@ -147,7 +147,7 @@ class GpuState:
         )
 
     def occupants(self, *, evict: bool) -> Iterator[tuple[Slot, Key | None]]:
-        """Who stays, unless vGPUs that nobody holds may be removed."""
+        """Yield the vGPUs that stay: all of them, or with `evict` only those that VMs hold."""
         yield from self.held
         if not evict:
             yield from ((slot, key) for key, slots in self.loose.items() for slot in slots)
@@ -212,7 +212,7 @@ def ways(site: GpuState, group: Group, wanted: Iterable[Key], means: AllowedChan
 
 
 def max_additional(site: GpuState, key: Key, name: str, means: AllowedChanges) -> int:
-    """How many more vGPUs of one profile a GPU could have, if it need not have any others."""
+    """Return how many more vGPUs of one profile fit on a GPU that needs no others."""
     rooms = (capacity_for(site, way, {key: name}, means) for way in ways(site, group_of(key), [key], means))
     return max(
         (sum(count for _keys, count in room.lanes) for room in rooms if isinstance(room, GpuCapacity)), default=0
@@ -288,7 +288,7 @@ def _equal_size_room(
 
 
 def _free_beside(site: GpuState, group: Group, limit: int) -> int:
-    """How many of the places need nothing removed."""
+    """Return how many of the places are free without removing a vGPU."""
     present = [(slot, key) for slot, key in site.occupants(evict=False) if key or slot.profile]
     if any(key is None or group_of(key) != group for _slot, key in present):
         return 0
@@ -423,7 +423,7 @@ def _free_functions(site: GpuState, means: AllowedChanges, taken: int) -> int:
 
 
 def virtual_functions(gpu: Gpu) -> int:
-    """How many a GPU will have once it is switched on: a lower bound where nobody knows."""
+    """Return how many virtual functions a GPU has with SR-IOV enabled, or a lower bound if that is unknown."""
     if gpu.vf_capacity is not None:
         return gpu.vf_capacity
     known = [board for board in map(catalog.find_board, gpu.boards) if board]

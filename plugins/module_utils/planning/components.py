@@ -122,7 +122,7 @@ class Planning:
         return room
 
     def ways(self, index: int, group: Group, means: AllowedChanges) -> list[Group]:
-        """How a GPU can be opened for a group."""
+        """Return the ways to use a GPU for a group: each is a group of its own."""
         if not means.mig or group[1] >= 0:
             return [group]
         which = (self.alike[index], group, means)
@@ -230,7 +230,7 @@ class ComponentPlan:
         return shared
 
     def commitment(self, index: int, reserved: Counter[Key]) -> tuple[Group | None] | None:
-        """Whether a GPU can meet what only it can meet: as it is, or opened for one group."""
+        """Return whether a GPU can serve the needs that no other GPU can: unchanged, or opened for one group."""
         serving = self.planning.serving(index)
         short = {group_of(key) for key, count in reserved.items() if count > serving.get(key, 0)}
         if not short:
@@ -264,7 +264,7 @@ class ComponentPlan:
         )
 
     def unreserved(self, index: int, counts: Mapping[Key, int], reserved: Counter[Key]) -> dict[Key, int]:
-        """What is left for needs that have a choice."""
+        """Return the places that remain for needs with a choice of GPUs."""
         mine = self.asked_at[index]
         return {key: count - reserved[key] for key, count in counts.items() if key in mine and count > reserved[key]}
 

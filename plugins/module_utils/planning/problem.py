@@ -107,7 +107,7 @@ class Problem:
 
     @property
     def fits(self) -> bool:
-        """Whether the demands can be met, as far as the budget allows to find out."""
+        """Return whether the demands fit, as far as the search budget allows to tell."""
         self._budget.spend(sum(len(need.gpus) for need in self.needs))
         return not self._budget.exhausted and self.layout.fits
 

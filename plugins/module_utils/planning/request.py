@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What is asked of a fleet: so many vGPUs of a profile, somewhere, under a policy."""
+"""Demands on a fleet: a number of vGPUs of a profile on selected GPUs, under a policy."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class Demand:
 
 @dataclass(frozen=True)
 class Policy:
-    """What a plan may do to get there. Whatever it allows, nothing that a VM holds is touched."""
+    """The changes that a plan may make. No policy allows changes to vGPUs that a VM holds."""
 
     exclusive: bool = False
     reprofile: bool = False
@@ -106,7 +106,7 @@ class Need:
 
 
 def could_be(gpu: Gpu, profile: Profile) -> bool:
-    """Whether the GPU is, or may turn out to be, of the board that the profile belongs to."""
+    """Return whether the GPU is, or may be, of the board of the profile."""
     wanted = profile.key[0]
     if any(board_key(board) == wanted for board in gpu.boards):
         return True

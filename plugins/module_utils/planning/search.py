@@ -54,7 +54,7 @@ class GpuOption:
         return sum(count for _keys, count in self.lanes)
 
     def places(self, wanted: Container[Key]) -> int:
-        """How many new vGPUs of these profiles it could take."""
+        """Return how many new vGPUs of these profiles fit."""
         return sum(count for keys, count in self.lanes if any(key in wanted for key in keys))
 
 
@@ -116,7 +116,7 @@ class EdgeIds:
 
 
 class SearchState:
-    """How many GPUs of each kind are open for what, and who goes where."""
+    """The state of the search: how many GPUs of each class are opened for each group, and which needs they serve."""
 
     def __init__(self, rows: list[NeedGroup], kinds: list[GpuClass]) -> None:
         self.rows = rows
@@ -201,7 +201,7 @@ class SearchState:
         return lanes
 
     def _ranks(self) -> list[int]:
-        """What has to be used comes first, then what is there, what is free, and what is had by removing others."""
+        """Rank the lanes: required ones first, then existing vGPUs, free slots, and slots to be cleared."""
         ranks = [0] * len(self.transport.capacity)
         for lanes in self.lanes:
             for lane in lanes.spare.values():
@@ -290,7 +290,7 @@ class Search:
         return self.budget.spend(steps)
 
     def choices(self, state: SearchState, needs: set[int], banned: frozenset[Choice]) -> dict[Choice, int]:
-        """What could be opened to help these needs, with the number of places each GPU would give them."""
+        """Return the GPU options that would serve these needs, each with its number of places."""
         found: dict[Choice, int] = {}
         wanted = {self.rows[need].key for need in needs}
         for need in needs:
@@ -343,7 +343,7 @@ class Search:
         )
 
     def useful(self, choice: Choice, state: SearchState) -> int:
-        """How much of what is missing a GPU would give if it is cut in this way, whoever misses it."""
+        """Return how many of the missing places of all needs a GPU provides with this MIG layout."""
         if not self.cuts:
             return 0
         index, group = choice
@@ -425,7 +425,7 @@ class Search:
         return released
 
     def releasing(self, state: SearchState, lanes: set[int], banned: frozenset[Choice]) -> list[Choice]:
-        """What could be opened so that these lanes need not be filled any more."""
+        """Return the GPU options that would make it unnecessary to fill these lanes."""
         return [
             (index, group)
             for index, kind in enumerate(self.kinds)

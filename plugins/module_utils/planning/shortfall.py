@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Why demands do not fit: which rule on which GPU, who holds what, and the nearest change with which they would."""
+"""Explain why demands do not fit: the rule on each GPU, the holders, and the smallest change that helps."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Reason:
 
 @dataclass(frozen=True)
 class Shortfall:
-    """How much of a demand is missing, where, and why. `demand` is its position in what was asked."""
+    """The missing part of a demand, its scope and the reasons. `demand` is its index in the request."""
 
     demand: int
     profile: str
@@ -176,7 +176,7 @@ def _unasked(problem: Problem, layout: Layout) -> Iterator[Shortfall]:
 
 
 def _suggestions(problem: Problem, shortfalls: list[Shortfall]) -> list[Suggestion]:
-    """What would help, the mildest first."""
+    """Return the changes that would make the demands fit, the least disruptive first."""
     found = list(_allowing(problem))
     found += _lowering(problem, shortfalls)
     if not any("options" in change.details for change in found):
@@ -261,7 +261,7 @@ def _most(problem: Problem, number: int, missing: int) -> int:
 
 
 def _fits_exactly(problem: Problem) -> bool:
-    """Whether a changed count fits, and is not lower than what VMs hold."""
+    """Return whether a changed count fits and is not lower than the number that VMs hold."""
     try:
         find_surplus(problem.under(replace(problem.policy, exclusive=False)))
     except CountInUse:

@@ -40,7 +40,7 @@ def _order(placed: tuple[Key, frozenset[int]]) -> tuple[Key, list[int]]:
 
 
 class _LoadTracker:
-    """How full each GPU is, and what it could still take without losing anything."""
+    """The load of each GPU, and what it can still take without losing a vGPU."""
 
     def __init__(self, planning: Planning, layout: Layout) -> None:
         self.planning = planning
@@ -49,7 +49,7 @@ class _LoadTracker:
         self._adds = {index: self._added(index) for index in layout.targets}
 
     def load(self, index: int) -> int:
-        """How many vGPUs the GPU will have."""
+        """Return how many vGPUs the GPU will have."""
         site, target = self.planning.sites[index], self.layout.targets.get(index)
         if target and target.exclusive:
             return sum(target.assigned.values())

@@ -81,7 +81,7 @@ class Step:
 
 @dataclass
 class GpuTarget:
-    """What a GPU is to have at least (or, if exclusive, exactly). `places` bounds what may be there beside the held."""
+    """The vGPUs that a GPU needs at least, or exactly if exclusive. `places` limits the vGPUs beside the held ones."""
 
     assigned: Counter[Key]
     group: Group | None = None

@@ -87,17 +87,17 @@ class Addon:
 
     @cached_property
     def values(self) -> Json:
-        """What the chart gets: the defaults stand in only where there is no text at all."""
+        """Return the values that the chart gets. Harvester uses the defaults only if the addon has no values at all."""
         return parsed(self.values_text if self.values_text.strip() else self.defaults_text, self.name)
 
     @property
     def settled(self) -> bool:
-        """Whether the addon is what its spec says, and nobody works on it any more."""
+        """Return whether the addon has reached its spec and no operation is in progress."""
         return not self.in_progress and self.status in ((DEPLOYED,) if self.enabled else (DISABLED, ""))
 
     @property
     def stuck(self) -> bool:
-        """Whether Harvester has given up on what the spec says."""
+        """Return whether Harvester has stopped trying to reach the spec."""
         return self.failed and not self.in_progress and self.status in UNDER_WAY[self.enabled]
 
     @property

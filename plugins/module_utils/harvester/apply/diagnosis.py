@@ -150,7 +150,7 @@ class Diagnosis:
 
 
 def is_ready(item: Json) -> bool:
-    """Whether a node or a pod has the condition Ready."""
+    """Return whether a node or a pod has the condition Ready."""
     conditions = (item.get("status") or {}).get("conditions") or []
     return any(one.get("type") == "Ready" and one.get("status") == "True" for one in conditions)
 
@@ -177,7 +177,7 @@ def _belongs(pod: Json, label: tuple[str, str], owner: str) -> bool:
 
 
 def _trouble(pod: Json) -> str:
-    """What keeps a pod from being ready, as its status tells it."""
+    """Return the reason why a pod is not ready, from its status."""
     if is_ready(pod):
         return ""
     status = pod.get("status") or {}

@@ -51,7 +51,7 @@ class ChangedByOther(FleetError):
 
 @dataclass(frozen=True)
 class Decision:
-    """What somebody asks of a device, without anything that a controller writes."""
+    """The requested state of a device, without fields that controllers write."""
 
     enabled: bool
     details: tuple[tuple[str, Any], ...] = ()

@@ -54,7 +54,7 @@ Instances = tuple[tuple[str, int], ...]
 
 @dataclass(frozen=True)
 class GpuLayout:
-    """What a GPU has, or is to have: its vGPUs by device and their owners, SR-IOV, its mode and its MIG instances."""
+    """The layout of a GPU, current or target: vGPUs by device, their owners, SR-IOV, mode and MIG instances."""
 
     name: str
     vgpus: tuple[tuple[str, str], ...] = ()
@@ -120,7 +120,7 @@ def _instances(snapshot: Snapshot, name: str) -> Instances:
 
 
 def needs_journal(chain: Sequence[Step]) -> bool:
-    """Whether steps take something away on a GPU and build afterwards."""
+    """Return whether the steps on a GPU remove something before they create something."""
     taken = False
     for step in chain:
         # Cutting a GPU that has instances removes them first.
@@ -304,7 +304,7 @@ class Recovery:
             )
 
     def layouts(self) -> list[GpuLayout]:
-        """What the GPUs of the runs are to have."""
+        """Return the target layouts of the GPUs of the interrupted runs."""
         return [
             GpuLayout.read(path.rsplit("/", 1)[-1], layout)
             for side, runs in (("before", self.to_undo), ("after", self.own))

@@ -108,7 +108,7 @@ class Refused(FleetError):
 
 @dataclass
 class RunResult:
-    """What came of it. `done` are the steps whose requests were accepted, with the slots they fell on."""
+    """The result of a run. `done` are the steps that the server accepted, with their slots."""
 
     snapshot: Snapshot
     done: list[Step] = field(default_factory=list)
@@ -291,7 +291,7 @@ class StepRunner:
         return "; ".join(parts)
 
     def _waits_in_between(self, chain: Sequence[Step]) -> bool:
-        """Whether a step of a GPU has to wait for what comes of another, also in a task that does not wait."""
+        """Return whether a step depends on the effect of another, so that even a task without wait has to wait."""
         actions = {step.action for step in chain}
         if actions == {ENABLE}:
             wanted = [VgpuTypeAvailable(step.slot or "", step.node, step.after or "", self.version) for step in chain]
@@ -352,7 +352,7 @@ class StepRunner:
         self.outcome.done.append(step)
 
     def found_done(self, step: Step, seen: Watcher) -> bool:
-        """Whether a vGPU is enabled already as a step would enable it. It is waited for like one of the task's own."""
+        """Return whether a vGPU is already enabled as the step requests. The task waits for it as for its own."""
         spec = (seen.get(r.VGPUS, step.slot or "") or {}).get("spec") or {}
         done = bool(spec.get("enabled")) and spec.get("vGPUTypeName") == step.after
         if done:
@@ -403,7 +403,7 @@ class StepRunner:
         return found
 
     def _conditions_of_steps(self) -> list[Condition]:
-        """What the last step on each vGPU was meant to bring about."""
+        """Return the conditions that the last step on each vGPU leads to."""
         last = {step.slot: step for step in (*self.outcome.done, *self._found_done) if step.slot}
         return [
             VgpuConfigured(slot, step.node, step.after, self.version)

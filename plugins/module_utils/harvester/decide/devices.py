@@ -56,7 +56,7 @@ class SriovOff(FleetError):
 
 @dataclass(frozen=True)
 class DeviceRequest:
-    """What one device should be. Without a profile an enabled one may stay as it is."""
+    """The target of one device. An enabled device without a profile keeps the one it has."""
 
     name: str
     profile: str | None = None
@@ -65,7 +65,7 @@ class DeviceRequest:
 
 @dataclass
 class _Work:
-    """What has to be done on one GPU."""
+    """The changes to one GPU."""
 
     gpu: Gpu
     share: bool = False
@@ -156,7 +156,7 @@ def _type_for(request: DeviceRequest, type_name: str | None) -> str:
 
 
 def _in_place(slot: Slot, wanted: str | None) -> bool:
-    """Whether there is nothing to write, though perhaps something to wait for."""
+    """Return whether nothing has to be written. The task may still have to wait."""
     if wanted is None:
         return slot.wanted is None
     return slot.wanted == wanted and slot.profile in (None, wanted)
@@ -197,7 +197,7 @@ def _gpu_to_be(fleet: Fleet, name: str) -> Gpu:
 
 
 def belongs(device: str, gpu: Gpu) -> bool:
-    """Whether a vGPU device is one of a GPU's, or will be once it exists."""
+    """Return whether a vGPU device belongs to the GPU, or will when it exists."""
     return any(slot.name == device for slot in gpu.slots) or _same_bus(gpu.name, device)
 
 
@@ -225,7 +225,7 @@ def _add_unasked(work: dict[str, _Work], named: set[str], held: list[Slot]) -> N
 
 
 def _check(job: _Work, policy: Policy) -> None:
-    """Whether the GPU takes what is to be enabled: what the webhook would refuse, and what it would not."""
+    """Check that the vGPUs to enable fit on the GPU, including rules that the webhook does not check."""
     if not job.enable:
         return
     gpu = job.gpu

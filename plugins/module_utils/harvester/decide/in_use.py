@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Who must not lose a vGPU: the one question that is asked before anything is taken away."""
+"""Determine which vGPUs are in use and must not be changed."""
 
 from __future__ import annotations
 

@@ -340,7 +340,7 @@ class _Planning:
         return found
 
     def _geometry(self, gpu: Gpu) -> MigGeometry | None:
-        """What the card says of itself, else what is known of its board."""
+        """Return the geometry that the GPU reports, else the one of its board."""
         found = configuration(self._snapshot, gpu.name)
         live = found.geometry if found else None
         return live or (geometry_of(gpu.boards[0]) if len(gpu.boards) == 1 else None)

@@ -254,7 +254,7 @@ def _times(snapshot: Snapshot, name: str, gpu: Json) -> Iterator[float]:
 
 @dataclass(frozen=True)
 class Settling:
-    """What came of a wait."""
+    """The result of a wait."""
 
     verdict: str
     unsettled: tuple[Unsettled, ...] = ()
@@ -307,7 +307,7 @@ def stuck(one: Unsettled) -> Unsettled:
 
 
 def notes(found: Iterable[Unsettled], *, check_mode: bool, seconds: float, refused: bool) -> list[str]:
-    """What a user has to know about an answer that was given although GPUs have not settled."""
+    """Return the warnings for a result that depends on GPUs that have not settled."""
     moving = [one for one in found if one.moving]
     halted = [one for one in found if not one.moving]
     said: list[str] = []

@@ -82,7 +82,7 @@ class Snapshot:
 
     @cached_property
     def users(self) -> VmUsage:
-        """Who has or wants which device."""
+        """Return the devices that VMs hold or request."""
         devices = {name: self._device(vgpu) for name, vgpu in self._vgpus()}
         users = VmUsage(self.vms.items, self.instances.items, devices, self.known, self.pods, self.now)
         for name, vgpu in self._vgpus():
@@ -102,7 +102,7 @@ class Snapshot:
         return frozenset(filter(None, (self.configured_type(vgpu), self.claimed_type(vgpu))))
 
     def _other_holders(self, name: str, vgpu: Json) -> Iterator[record.Holder]:
-        """Who else may have a device, beside the VMs that can be seen."""
+        """Yield the holders of a device other than the VMs that were read."""
         claim = self.claims.items.get(name)
         if claim is not None and is_made_by_hand(claim):
             yield record.Holder(name, running=True, kind="PCIDeviceClaim")
@@ -169,7 +169,7 @@ class Snapshot:
         )
 
     def _in_mig_mode(self, name: str, gpu: Json, boards: tuple[str, ...], slots: tuple[record.Slot, ...]) -> bool:
-        """Whether a GPU is in MIG mode, or will be: from 1.7 on Harvester sets it with SR-IOV (harvester.md 5.6)."""
+        """Return whether a GPU is or will be in MIG mode. From 1.7 on SR-IOV sets it (harvester.md 5.6)."""
         shown = [parsed.mig for parsed in map(parse_or_none, _types(slots)) if parsed]
         if name in self.mig.items or any(shown):
             return True
@@ -274,7 +274,7 @@ def _owner(vgpu: Json) -> str | None:
 
 
 def skips_mig(gpu: Json) -> bool:
-    """Whether a GPU is marked to stay time-sliced."""
+    """Return whether a GPU is marked to stay time-sliced."""
     return (gpu["metadata"].get("annotations") or {}).get(r.SKIP_MIG_ANNOTATION) == "true"
 
 
@@ -295,7 +295,7 @@ def is_ready(node: Json | None) -> bool:
 
 
 def is_made_by_hand(claim: Json) -> bool:
-    """Whether a claim is no vGPU's own: Harvester makes those itself, and marks them with their resource."""
+    """Return whether a user made the claim. Harvester marks its own claims for vGPUs."""
     metadata = claim["metadata"]
     owners = {one.get("kind") for one in metadata.get("ownerReferences") or []}
     return "VGPUDevice" not in owners and r.OVERRIDE_ANNOTATION not in (metadata.get("annotations") or {})
@@ -326,7 +326,7 @@ def _boards_by_device(device: Json | None) -> tuple[str, ...]:
 
 
 def _mig_instances(mig: Json | None, boards: tuple[str, ...], slots: tuple[record.Slot, ...]) -> dict[str, int]:
-    """How many GPU instances serve each type, by the MIG configuration: an instance of 1g.5gb serves A100-1-5C."""
+    """Return how many GPU instances serve each type. An instance of 1g.5gb serves A100-1-5C."""
     if mig is None:
         return {}
     configuration = read_configuration(mig)

@@ -188,7 +188,7 @@ class Pods:
 
 
 class VmUsage:
-    """Which VMs hold, or would take, which devices."""
+    """The devices that each VM holds, or will take when it starts."""
 
     def __init__(
         self,
@@ -311,7 +311,7 @@ class VmUsage:
             self.hold(device, holder)
 
     def _may_be_had(self, name: str) -> bool:
-        """Whether another VM has a device, may have it, or is the first of several that are to get it."""
+        """Return whether another VM has a device, may have it, or comes first among several that request it."""
         if self._by_device.get(name):
             return True
         device = self._devices.get(name, Device())
@@ -322,7 +322,7 @@ class VmUsage:
         )
 
     def _is_reliable(self, vm: Json, instance: Json, *, edited: bool) -> bool:
-        """Whether the annotation tells for certain which devices an instance has."""
+        """Return whether the allocation annotation is certain to name the devices of an instance."""
         if not _is_running(instance) or (len(nodes_of(instance)) > 1 and not is_migrating(instance)):
             return False
         if not is_of_this_run(vm, instance, self._now, edited=edited):

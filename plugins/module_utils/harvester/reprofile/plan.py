@@ -117,7 +117,7 @@ def reprofile_plan(
 
 
 def _change(fleet: Fleet, names: Sequence[str], wanted: Layout, machines: Mapping[str, VmToStop]) -> tuple[Json, Fleet]:
-    """What it takes on some GPUs, and the fleet afterwards."""
+    """Return the work on some GPUs and the fleet after it."""
     gpus = [gpu for gpu in fleet.gpus if gpu.name in names]
     users = {gpu.name: _users(fleet, gpu, machines) for gpu in gpus}
     stopped = [machines[path] for path in sorted({*chain(*users.values())} & machines.keys())]

@@ -123,7 +123,7 @@ class VmRecord:
 
     @property
     def run_patch(self) -> Json:
-        """What starts it again: what it was set to. The two fields exclude each other."""
+        """Return the patch that restores the run setting of a VM. Its two fields exclude each other."""
         return {name: self.run.get(name) for name in RUN_FIELDS}
 
 
@@ -205,7 +205,7 @@ class Batch:
 
 
 def batches_of(found: Mapping[str, Entry]) -> list[Batch]:
-    """What the run had begun, by its journal. What it had only planned was not touched."""
+    """Return the batches that a run had begun, from its journal. Planned ones were not touched."""
     gpus = {path.rsplit("/", 1)[-1]: entry for path, entry in found.items() if path.startswith(r.GPUS)}
     vms = {journal.said(path).removeprefix("VM "): entry for path, entry in found.items() if path not in gpus}
     vms = {path: entry for path, entry in vms.items() if "/" in path}

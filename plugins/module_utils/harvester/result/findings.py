@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Where a cluster disagrees with itself: nothing in Harvester shows it, and all of it leads to trouble later."""
+"""Find inconsistencies that Harvester does not show and that cause problems later."""
 
 from __future__ import annotations
 

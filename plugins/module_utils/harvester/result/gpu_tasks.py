@@ -31,7 +31,7 @@ P = TypeVar("P", SriovPlan, MigPlan, VgpuPlan)
 
 @dataclass(frozen=True)
 class _GpuTaskResult(Generic[P]):
-    """What the three results have in common: the plan, and what was applied of it."""
+    """The common part of the results: the plan, and what was applied of it."""
 
     planned: Planned[P]
     applied: ApplyResult

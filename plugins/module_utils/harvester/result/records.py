@@ -89,7 +89,7 @@ def gpu_records(fleet: Fleet, gpus: Iterable[str]) -> list[Record]:
 
 
 def diff(before: Fleet, after: Fleet, gpus: Iterable[str]) -> Record:
-    """What changes on some GPUs, for Ansible's diff mode."""
+    """Return the difference on some GPUs for Ansible's diff mode."""
     chosen = set(gpus)
     old, new = ({gpu.name: _summary(gpu) for gpu in fleet.gpus if gpu.name in chosen} for fleet in (before, after))
     changed = [name for name, summary in old.items() if new.get(name) != summary]

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What is wrong with VMs that have vGPUs, found by asking what it would take to give each what it has. Pure."""
+"""Find problems of VMs with vGPUs: plan the vGPUs that each VM already requests, and report what would change. Pure."""
 
 from __future__ import annotations
 

@@ -96,13 +96,13 @@ class VmState:
 
     @property
     def restart_required(self) -> bool:
-        """Whether the instance is known to run with other vGPUs than the spec asks for."""
+        """Return whether the instance runs with other vGPUs than the spec requests."""
         shown = "domain" in ((self.instance or {}).get("spec") or {})
         return self.running and shown and self.vgpus != self.running_vgpus
 
     @property
     def displays(self) -> int:
-        """How many vGPUs of the spec have a boot display. A VM with more than one does not start."""
+        """Return how many vGPUs of the spec have a boot display. A VM with more than one does not start."""
         return len(self.showing(self.devices[GPUS]))
 
     def showing(self, gpus: Sequence[Json]) -> list[int]:
@@ -139,7 +139,7 @@ class VmState:
 
     @property
     def noted(self) -> bool:
-        """Whether the note is about the devices that the spec asks for."""
+        """Return whether the allocation annotation matches the devices of the spec."""
         return Counter({name: len(devices) for name, devices in self.allocated().items() if devices}) == self.vgpus
 
     def with_vm(self, vm: Json, instance: Json | None) -> VmState:
@@ -276,13 +276,13 @@ def _keeping_display(machine: VmState, gpus: list[Json], vgpus: list[int]) -> in
 
 
 def _display(gpu: Json) -> Json | None:
-    """What an entry says about its display; None if it says nothing."""
+    """Return the display setting of an entry, or None if it has none."""
     display: Json | None = (gpu.get("virtualGPUOptions") or {}).get("display")
     return display
 
 
 def _shows(gpu: Json) -> bool:
-    """Whether an entry asks for a boot display. What it does not say about a display is on by default."""
+    """Return whether an entry has a boot display. Settings that the entry leaves out default to on."""
     display = _display(gpu)
     return (
         display is not None

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What keeps a VM with vGPUs from booting: refused before the cluster takes it in silence. Pure."""
+"""Refuse combinations of vGPUs that the cluster accepts but that cannot boot. Pure."""
 
 from __future__ import annotations
 
