@@ -72,7 +72,7 @@ options:
     default: true
   wait_timeout:
     description:
-      - The most seconds to wait. Building the driver takes minutes.
+      - Maximum time to wait, in seconds. Building the driver takes minutes.
     type: int
     default: 600
 extends_documentation_fragment:

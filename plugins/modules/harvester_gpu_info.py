@@ -129,7 +129,7 @@ vgpus:
       type: str
       sample: NVIDIA A2-4Q
     requested:
-      description: The profile that was asked for.
+      description: The requested profile.
       type: str
       sample: NVIDIA A2-4Q
     state:
@@ -137,7 +137,7 @@ vgpus:
       type: str
       sample: allocatable
     drifted:
-      description: Whether it has another profile than was asked for.
+      description: Whether the profile differs from the requested one.
       type: bool
       sample: false
     hardware:
@@ -213,37 +213,41 @@ claims:
       type: dict
       sample: {kind: VM, labels: {}, name: worker-1, namespace: default, running: false}
 findings:
-  description: Where specification, status, claim and node disagree, and other things that will lead to trouble.
+  description: Inconsistencies between specification, status, claim and node, and other conditions that cause problems.
   returned: success
   type: list
   elements: dict
   contains:
     kind:
       description:
-        - Which sort of disagreement it is.
-        - V(type_differs) has, or is handed out as, another profile than was asked for; O(ignore:reprofile=true) of
-          M(vgpu.fleet.harvester_vgpu) repairs it.
-        - V(not_configured) and V(not_removed) were enabled or disabled, and nothing happened so far.
-        - V(not_allocatable) is configured, and its node does not offer it.
-        - V(unrequested) has a profile that nobody asked for, and loses it at a reboot.
-        - V(claim_left_behind) is disabled, and its node offers it all the same.
-        - V(missing_label) stops the scan of its node, and V(invalid_annotation), on a VM, the controllers of all nodes.
-        - V(restart_required) is a VM that runs with other vGPUs than its spec asks for, until it is restarted.
-        - V(no_functions) is a GPU whose SR-IOV was asked for and is not there.
-        - V(mig_out_of_sync) is a GPU whose MIG instances could not all be made, V(mig_differs) one that has others than
-          its MIG configuration asks for; M(vgpu.fleet.harvester_mig) repairs both.
+        - The kind of the finding.
+        - V(type_differs) is a vGPU whose profile, or the one its node offers it as, differs from the requested profile.
+          O(ignore:reprofile=true) of M(vgpu.fleet.harvester_vgpu) repairs it.
+        - V(not_configured) and V(not_removed) are vGPUs that were enabled or disabled without any effect so far.
+        - V(not_allocatable) is a vGPU that is configured, but that its node does not offer.
+        - V(unrequested) is a vGPU with a profile that its specification does not request. The next reboot removes it.
+        - V(claim_left_behind) is a vGPU that is disabled, but that its node still offers.
+        - V(missing_label) is a device without its node label, which stops the scan of the node.
+        - V(invalid_annotation) is a VM whose allocation annotation cannot be parsed, which stops the controllers of all
+          nodes.
+        - V(stale_annotation) is a stopped VM whose allocation annotation names vGPUs that the VM does not request.
+        - V(restart_required) is a VM that runs with other vGPUs than its specification requests, until it is restarted.
+        - V(two_displays) is a VM with several vGPUs that have a boot display, which does not start.
+        - V(no_functions) is a GPU without virtual functions although SR-IOV is enabled.
+        - V(mig_out_of_sync) is a GPU whose MIG instances could not all be created, V(mig_differs) a GPU whose instances
+          differ from its MIG configuration. M(vgpu.fleet.harvester_mig) repairs both.
       type: str
       sample: type_differs
     device:
-      description: The device, VM or node it is about.
+      description: The device, VM or node that the finding is about.
       type: str
       sample: gpu-a-000008004
     text:
-      description: What is wrong, in a sentence.
+      description: A description of the problem.
       type: str
-      sample: vGPU gpu-a-000008004 is NVIDIA A2-4Q and was asked to be NVIDIA A2-4C.
+      sample: vGPU gpu-a-000008004 is NVIDIA A2-4Q, but NVIDIA A2-4C is requested. It changes at the next reboot.
 harvester:
-  description: The version that the modules act by.
+  description: The Harvester version that the modules act by.
   returned: success
   type: dict
   contains:

@@ -12,7 +12,7 @@ version_added: 0.1.0
 description:
   - GPUs such as A30, A100 and H100 can be cut into MIG instances. Harvester 1.7 and 1.8 put them into MIG mode as soon
     as SR-IOV is switched on, and then they offer no vGPU profile at all until they have instances.
-  - With O(state=enabled) the task ends when each GPU has exactly the instances asked for, and its vGPU devices offer
+  - With O(state=enabled) the task ends when each GPU has exactly the requested instances, and its vGPU devices offer
     the profiles that these serve. An instance of V(1g.5gb) serves one vGPU of the profile V(A100-1-5C).
   - Whether the instances fit side by side is checked before anything is written.
   - Harvester creates instances one by one and stops at the first that fails. What was made by then is of no use, so
@@ -35,7 +35,7 @@ options:
     elements: str
   nodes:
     description:
-      - Names of nodes, or shell patterns, whose GPUs are meant. Those whose board has no such instances are left alone.
+      - Names of nodes, or shell patterns, whose GPUs to select. Those whose board has no such instances are left alone.
     type: list
     elements: str
   instances:
@@ -152,7 +152,7 @@ undone:
   elements: str
   sample: []
 gpus:
-  description: The GPUs that were meant as they are now, or in check mode as they would be, ordered by node and address.
+  description: The selected GPUs after the task, or in check mode as predicted, ordered by node and address.
   returned: success
   type: list
   elements: dict

@@ -16,7 +16,7 @@ description:
   - Gives GPUs another layout although VMs use them. It stops the VMs, takes their vGPUs out, changes the profiles,
     gives the VMs their vGPUs and starts those that ran, with the run strategy they had. If a step fails, it puts back
     what was there before.
-  - Stops only VMs that O(vms) or O(vm_labels) select, and only if they are in the way or shall have other vGPUs. What
+  - Stops only VMs that O(vms) or O(vm_labels) select, and only if they are in the way or get other vGPUs. What
     cannot work is refused before any VM is stopped.
   - Before it changes anything, it writes a journal to the objects themselves, as annotation C(vgpu.fleet/journal) of
     the GPUs (SRIOVGPUDevice) and VMs. It says which run it is, and what to put back. The journal is removed when
@@ -27,7 +27,7 @@ description:
 options:
   layout:
     description:
-      - What each of the GPUs shall hold, and nothing else.
+      - The vGPUs that each of the GPUs has after the task, and no others.
     type: list
     elements: dict
     required: true
@@ -49,7 +49,7 @@ options:
     elements: str
   nodes:
     description:
-      - Names of nodes, or shell patterns, whose GPUs are meant. With O(gpus), both have to match.
+      - Names of nodes, or shell patterns, whose GPUs to select. With O(gpus), both have to match.
     type: list
     elements: str
   vms:
@@ -103,7 +103,7 @@ options:
     default: false
   wait_timeout:
     description:
-      - The most seconds that each step may take.
+      - Maximum time for each step, in seconds.
     type: int
     default: 600
 extends_documentation_fragment:

@@ -30,7 +30,7 @@ options:
     elements: str
   nodes:
     description:
-      - Names of nodes, or shell patterns, whose GPUs are meant. V(*) is all nodes.
+      - Names of nodes, or shell patterns, whose GPUs to select. V(*) is all nodes.
     type: list
     elements: str
   state:
@@ -163,7 +163,7 @@ gpus:
           type: str
           sample: NVIDIA A2-4Q
         requested:
-          description: The profile that was asked for.
+          description: The requested profile.
           type: str
           sample: NVIDIA A2-4Q
         state:
@@ -171,7 +171,7 @@ gpus:
           type: str
           sample: allocatable
         drifted:
-          description: Whether it has another profile than was asked for.
+          description: Whether the profile differs from the requested one.
           type: bool
           sample: false
         hardware:

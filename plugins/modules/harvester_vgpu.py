@@ -49,7 +49,7 @@ options:
         required: true
       per:
         description:
-          - What the count is meant for. V(fleet) is the whole selection. V(node) and V(gpu) are each node or GPU in it
+          - What the count applies to. V(fleet) is the whole selection. V(node) and V(gpu) are each node or GPU in it
             whose board has this profile.
         type: str
         choices: [fleet, node, gpu]
@@ -96,13 +96,13 @@ options:
     type: int
   per:
     description:
-      - What O(count) is meant for, as in O(layout[].per). V(fleet) if not given.
+      - What O(count) applies to, as in O(layout[].per). Defaults to V(fleet).
     type: str
     choices: [fleet, node, gpu]
   nodes:
     description:
       - Names of nodes, or shell patterns, on which the vGPUs should be.
-      - Without O(nodes) and O(gpus) the whole fleet is meant. An empty list is an error, as it is in O(gpus).
+      - Without O(nodes) and O(gpus) the whole fleet is selected. An empty list is an error, as it is in O(gpus).
     type: list
     elements: str
   gpus:
@@ -122,7 +122,7 @@ options:
     choices: [enabled, disabled]
   exclusive:
     description:
-      - Whether enabled vGPUs of profiles that were not asked for are disabled. It concerns the selected GPUs, or those
+      - Whether to disable enabled vGPUs of profiles that are not requested. Applies to the selected GPUs, or those
         of the devices named. If a VM refers to one of them, the task fails.
       - With O(count=0) as well, no vGPUs are left in the selection.
     type: bool
@@ -161,7 +161,7 @@ options:
         enables them, and is removed in the request that disables them.
       - With it, vGPUs with the mark of another owner are never disabled or given another profile, and count as held by
         that owner. O(count) remains the number of all vGPUs of the profile in the selection, whoever they are for.
-      - vGPUs that are enabled already get no mark. Without this option, marks are not looked at.
+      - vGPUs that are enabled already get no mark. Without this option, marks are ignored.
     type: str
   placement:
     description:
@@ -275,7 +275,7 @@ vgpus:
       type: str
       sample: NVIDIA A2-4Q
     requested:
-      description: The profile that was asked for.
+      description: The requested profile.
       type: str
       sample: NVIDIA A2-4Q
     state:
@@ -283,7 +283,7 @@ vgpus:
       type: str
       sample: allocatable
     drifted:
-      description: Whether it has another profile than was asked for.
+      description: Whether the profile differs from the requested one.
       type: bool
       sample: false
     hardware:
@@ -348,7 +348,7 @@ plan:
           node: gpu-a
           slot: gpu-a-000008004
     waiting:
-      description: vGPUs that had been asked for before and were not ready yet.
+      description: vGPUs that an earlier run requested and that were not ready yet.
       type: list
       elements: str
       sample: []
@@ -365,7 +365,7 @@ plan:
       sample: true
     stuck:
       description:
-        - vGPUs that are more than were asked for and cannot be disabled, because their node is not ready or their GPU
+        - Surplus vGPUs that cannot be disabled, because their node is not ready or their GPU
           is passed through. The module warns about them.
         - Each has RV(ignore:name), RV(ignore:node), RV(ignore:gpu), RV(ignore:profile) and RV(ignore:reason).
       type: list

@@ -61,7 +61,7 @@ options:
     default: present
   exclusive:
     description:
-      - Whether O(vgpus) are all that the VM shall have. With V(false), vGPUs of other profiles stay, and so do more
+      - Whether the VM has only the vGPUs of O(vgpus). With V(false), vGPUs of other profiles stay, and so do more
         of the same.
     type: bool
     default: true
@@ -87,7 +87,7 @@ options:
     default: true
   wait_timeout:
     description:
-      - The most seconds to wait.
+      - Maximum time to wait, in seconds.
     type: int
     default: 300
 extends_documentation_fragment:

@@ -168,10 +168,10 @@ def _needs_reprofile(slot: Slot, wanted: str) -> NeedsReprofile:
             f"vGPU {slot.name} is handed out as {wanted}, and is {slot.hardware or slot.wanted or 'being disabled'}.",
             hint="Set reprofile: true to disable it and enable it again.",
         )
-    was = f"is {slot.profile}" if slot.profile else f"was asked to be {slot.wanted} and never became it"
+    was = f"is {slot.profile}" if slot.profile else f"requests {slot.wanted} but was never configured"
     if slot.wanted == wanted and slot.profile:
         return NeedsReprofile(
-            f"vGPU {slot.name} was asked to be {wanted}, and is handed out as {slot.profile}.",
+            f"vGPU {slot.name} requests {wanted}, but its node offers it as {slot.profile}.",
             hint="Set reprofile: true to disable it and enable it again.",
         )
     return NeedsReprofile(

@@ -23,6 +23,8 @@ from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.result.vm_fin
 
 @dataclass(frozen=True)
 class Finding:
+    """A detected problem. `device` is the device, VM or node that it is about."""
+
     kind: str
     device: str
     text: str
@@ -32,19 +34,19 @@ class Finding:
 
 
 def findings(snapshot: Snapshot, fleet: Fleet) -> list[Finding]:
-    """All findings on a fleet, which may be a part of the snapshot's. Those about VMs concern every node."""
+    """Return the findings on a fleet, which may be a part of the snapshot's. Findings on VMs include all nodes."""
     found = [
         Finding(
             "invalid_annotation",
             vm,
-            f"The allocation note of VM {vm} cannot be read, which takes the pcidevices controllers of all nodes down.",
+            f"The allocation annotation of VM {vm} is invalid, which stops the pcidevices controllers of all nodes.",
         )
         for vm in broken_notes(snapshot.vms.items)
     ]
     found += [Finding(*finding) for finding in vm_findings(snapshot)]
     for gpu in fleet.gpus:
         if gpu.sharing and not gpu.vf_capacity:
-            text = f"SR-IOV of GPU {gpu.name} was asked for, and it has no virtual functions."
+            text = f"SR-IOV is enabled on GPU {gpu.name}, but the GPU has no virtual functions."
             found.append(Finding("no_functions", gpu.name, text))
         found += _of_mig(snapshot, gpu)
         for slot in gpu.ordered_slots:
@@ -58,39 +60,39 @@ def _of_mig(snapshot: Snapshot, gpu: Gpu) -> Iterator[Finding]:
     if mig is None or not mig.enabled:
         return
     if mig.status == OUT_OF_SYNC:
-        said = f": {mig.message}" if mig.message else ""
-        yield Finding("mig_out_of_sync", gpu.name, f"The MIG instances of GPU {gpu.name} are out of sync{said}.")
+        message = f": {mig.message}" if mig.message else ""
+        yield Finding("mig_out_of_sync", gpu.name, f"The MIG instances of GPU {gpu.name} are out of sync{message}.")
     elif mig.instances and dict(mig.instances) != dict(mig.requested):
-        text = f"GPU {gpu.name} has {format_instances(mig.instances)}, and its MIG configuration asks for"
-        text += f" {format_instances(mig.requested)}, which it gets at a reboot."
+        text = f"GPU {gpu.name} has {format_instances(mig.instances)}, but its MIG configuration requests"
+        text += f" {format_instances(mig.requested)}, which it gets at the next reboot."
         yield Finding("mig_differs", gpu.name, text)
 
 
 def _of_slot(snapshot: Snapshot, gpu: Gpu, slot: Slot) -> Iterator[Finding]:
     vgpu = snapshot.vgpus.items[slot.name]
     if (vgpu["metadata"].get("labels") or {}).get(r.NODE_LABEL) != gpu.node:
-        text = f"vGPU device {slot.name} has lost its label {r.NODE_LABEL}, which stops the scan of node {gpu.node}."
+        text = f"vGPU device {slot.name} has no label {r.NODE_LABEL}, which stops the scan of node {gpu.node}."
         yield Finding("missing_label", slot.name, text)
     handed_out = snapshot.claimed_type(vgpu)
     status_type = (vgpu.get("status") or {}).get("configureVGPUTypeName")
     if slot.drifted and handed_out and handed_out != status_type:
-        text = f"vGPU {slot.name} is {status_type}, and node {gpu.node} hands it out as {handed_out}."
+        text = f"vGPU {slot.name} is {status_type}, but node {gpu.node} offers it as {handed_out}."
         yield Finding("type_differs", slot.name, text)
     elif slot.drifted:
-        text = f"vGPU {slot.name} is {slot.profile} and was asked to be {slot.wanted}, which it becomes at a reboot."
+        text = f"vGPU {slot.name} is {slot.profile}, but {slot.wanted} is requested. It changes at the next reboot."
         yield Finding("type_differs", slot.name, text)
     elif slot.profile and not slot.wanted:
         text = f"vGPU {slot.name} is disabled and still configured as {slot.profile}."
         yield Finding("not_removed", slot.name, text)
     elif slot.wanted and not slot.profile:
-        text = f"vGPU {slot.name} was asked to be {slot.wanted} and is not configured."
+        text = f"vGPU {slot.name} requests {slot.wanted}, but is not configured."
         yield Finding("not_configured", slot.name, text)
     elif slot.profile and not vgpu["spec"].get("vGPUTypeName"):
-        text = f"vGPU {slot.name} is {slot.profile} without having been asked to be, and is lost at a reboot."
+        text = f"vGPU {slot.name} is {slot.profile}, but its spec does not request it. The next reboot removes it."
         yield Finding("unrequested", slot.name, text)
     elif slot.state == "configured":
-        text = f"vGPU {slot.name} is configured as {slot.profile}, and node {gpu.node} does not count it."
+        text = f"vGPU {slot.name} is configured as {slot.profile}, but node {gpu.node} does not offer it."
         yield Finding("not_allocatable", slot.name, text)
     elif slot.empty and handed_out:
-        text = f"vGPU {slot.name} is disabled, and node {gpu.node} still offers it as {handed_out}."
+        text = f"vGPU {slot.name} is disabled, but node {gpu.node} still offers it as {handed_out}."
         yield Finding("claim_left_behind", slot.name, text)

@@ -13,18 +13,18 @@ from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.vm.model impo
 
 
 def vm_findings(snapshot: Snapshot) -> Iterator[tuple[str, str, str]]:
-    """Kind, VM and sentence, in the order of VMs."""
+    """Yield kind, VM and text of each finding, sorted by VM."""
     for key, vm in sorted(snapshot.vms.items.items()):
         machine = VmState(vm, snapshot.instances.items.get(key), snapshot.version, snapshot.known)
         if machine.restart_required:
-            text = f"VM {key} runs with {described(machine.running_vgpus)}, and its spec asks for"
-            text += f" {described(machine.vgpus)}, which it gets when it is restarted."
+            text = f"VM {key} runs with {described(machine.running_vgpus)}, but its spec requests"
+            text += f" {described(machine.vgpus)}, which it gets at its next restart."
             yield "restart_required", key, text
         if machine.note_text and machine.note is None:
-            continue  # A finding of its own: no vGPU of any VM is safe from it.
+            continue  # invalid_annotation, which is a finding of its own.
         mended = plan(machine, machine.vgpus, restart=False)
         if mended.note_text != machine.note_text:
-            text = f"VM {key} is stopped and noted to have vGPUs that it does not ask for, so they cannot be disabled."
+            text = f"VM {key} is stopped, and its allocation annotation names vGPUs that it does not request."
             yield "stale_annotation", key, text
         if not machine.version.vendor_vfio and machine.displays > 1:
             yield "two_displays", key, f"VM {key} has several vGPUs with a boot display, so it does not start."

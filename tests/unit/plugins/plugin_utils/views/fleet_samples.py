@@ -57,7 +57,7 @@ def berlin_fleet() -> Fleet:
 
 
 def berlin_info() -> Json:
-    drifted = "vGPU gpu-b-000008006 is NVIDIA A2-4Q and was asked to be NVIDIA A2-8Q, which it becomes at a reboot."
+    drifted = "vGPU gpu-b-000008006 is NVIDIA A2-4Q, but NVIDIA A2-8Q is requested. It changes at the next reboot."
     restart = (
         "VM default/cad-7 runs with 1 x NVIDIA A2-8Q, and its spec asks for 2 x NVIDIA A2-8Q, which it gets when it is"
     )
@@ -69,7 +69,7 @@ def berlin_info() -> Json:
             finding(
                 "stale_annotation",
                 "default/old",
-                "VM default/old is stopped and noted to have vGPUs that it does not ask for.",
+                "VM default/old is stopped, and its allocation annotation names vGPUs that it does not request.",
             ),
         ],
     )
