@@ -86,7 +86,7 @@ def test_u1_a_vm_that_runs_without_the_vgpus_of_its_spec_is_found_and_claims_the
 
     late = seen()
     (finding,) = [one for one in findings(late, late.fleet) if one.kind == "restart_required"]
-    assert "VM default/trainer runs with no vGPUs, and its spec asks for 2 x NVIDIA A2-4Q" in finding.text
+    assert "VM default/trainer runs with no vGPUs, but its spec requests 2 x NVIDIA A2-4Q" in finding.text
     assert [(one.count, one.node, one.pending) for one in late.fleet.claims] == [(2, None, True)]
     # With one of them it stays where it is, and the other one is late.
     some = seen(device("a"))
