@@ -52,6 +52,25 @@ WRITING = (
 )
 READERS = ("modules.harvester_gpu_info", "modules.vsphere_gpu_info", "modules.vgpu_availability")
 
+# Files and lines that Ansible packs for a module, the module itself included, at most. Every packed run compiles them.
+# A module that is not listed here carries nothing of the collection.
+MOST_PACKED = {
+    "modules.harvester_addon": (27, 5_600),
+    "modules.harvester_gpu_info": (27, 5_000),
+    "modules.harvester_mig": (43, 9_600),
+    "modules.harvester_reprofile": (58, 13_700),
+    "modules.harvester_sriov_gpu": (43, 9_600),
+    "modules.harvester_vgpu": (54, 12_100),
+    "modules.harvester_vgpu_vm": (33, 7_200),
+    "modules.kubernetes_session": (10, 1_600),
+    "modules.rancher_gpu_pool": (41, 9_100),
+    "modules.vgpu_availability": (51, 10_600),
+    "modules.vsphere_gpu_host": (26, 5_200),
+    "modules.vsphere_gpu_info": (24, 5_000),
+    "modules.vsphere_vgpu_vm": (52, 9_200),
+}
+ALONE = (1, 400)
+
 
 def names() -> list[str]:
     return sorted(".".join(path.relative_to(PLUGINS).with_suffix("").parts) for path in PLUGINS.rglob("*.py"))
@@ -128,6 +147,15 @@ def test_what_is_decided_does_not_depend_on_how_it_is_applied(name: str) -> None
 @pytest.mark.parametrize("name", READERS)
 def test_a_module_that_only_reads_does_not_carry_code_that_writes(name: str) -> None:
     assert {found for found in payload(name) if within(found, *WRITING)} == set()
+
+
+@pytest.mark.parametrize("name", [name for name in names() if within(name, "modules")])
+def test_what_is_packed_for_a_module_stays_small(name: str) -> None:
+    files = {name, *payload(name)}
+    lines = sum(len((PLUGINS / (file.replace(".", "/") + ".py")).read_text().splitlines()) for file in files)
+    most_files, most_lines = MOST_PACKED.get(name, ALONE)
+    assert len(files) <= most_files, sorted(files)
+    assert lines <= most_lines
 
 
 def test_no_folder_holds_more_than_a_dozen_files() -> None:
