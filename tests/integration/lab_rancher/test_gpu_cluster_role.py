@@ -244,9 +244,12 @@ def test_rc1_rc2_secrets_and_configs_of_others_are_neither_used_nor_deleted(ranc
             trying(role, no_machines(rancher, name="five5")),
             trying(role, no_machines(rancher, name="theirs")),
             trying(role, no_machines(rancher, name="theirs", state="absent")),
+            trying(role, cluster(rancher, pools=[{"name": "a", "quantiti": 1}], pool_defaults={"memory": 8})),
         )
     )
-    assert len(refused) == 4, refused
+    assert len(refused) == 5, refused
+    assert "does not know these options" in refused[4]
+    assert ": memory, quantiti. It knows: name, state, quantity" in refused[4]
     assert f"Secret cattle-global-data/cc-demo is for Harvester c-m-elsewhere, not for {harvester}" in refused[0]
     assert "Secret cattle-global-data/cc-five5 exists and was not made by this collection" in refused[1]
     assert "Cluster fleet-default/theirs exists and was not made by this role" in refused[2]

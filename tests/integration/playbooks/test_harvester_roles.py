@@ -115,3 +115,9 @@ def test_a_number_of_vms_needs_a_profile_and_a_prefix(lab: Lab, runs: Runs) -> N
     told = refused(runs, {"harvester_gpu_vm_count": 2, "harvester_gpu_vm_profile": "A2-4Q"})
     assert "harvester_gpu_vm_count is 2. Set harvester_gpu_vm_prefix" in told
     assert lab.items(VMS) == []
+
+
+def test_options_of_vms_that_the_role_does_not_know_are_refused(lab: Lab, runs: Runs) -> None:
+    told = refused(runs, {"harvester_gpu_vm_vms": [{"name": "one"}], "harvester_gpu_vm_defaults": {"memory_gb": 64}})
+    assert "does not know these options of harvester_gpu_vm_vms and harvester_gpu_vm_defaults: memory_gb." in told
+    assert lab.items(VMS) == []
