@@ -53,7 +53,7 @@ class Problem:
         self.in_addition = in_addition
         self._sites = sites
         self._budget = budget or SearchBudget()
-        # For all questions of what would be if, together.
+        # Budget shared by all what-if variants.
         self._spare = budget or SearchBudget(hard=True)
 
     @cached_property
@@ -87,7 +87,7 @@ class Problem:
 
     @property
     def ladder(self) -> list[AllowedChanges]:
-        """From the mildest means to the strongest: nothing is switched on or removed if it goes without."""
+        """Return the allowed changes from the least to the most disruptive."""
         policy = self.policy
         rungs = [AllowedChanges(evict=policy.exclusive)]
         if policy.enable_mig:

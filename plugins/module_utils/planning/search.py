@@ -259,7 +259,7 @@ class Search:
             return SearchResult(self.start.opened, self.start, fits=True, exhaustive=True)
         least = self.least_cost(self.start, frozenset())
         if least is None:
-            # What can be placed is placed even so, the hopeless last: reasons are told against that.
+            # Place what fits anyway, so that the error can name what is left over.
             self.dive(self.start.copy(), contended_last=True)
             return SearchResult(self.closest.opened, self.closest, fits=False, exhaustive=True)
         # Where GPUs can be cut in several ways it may also be better to look at all that a cut would serve.

@@ -18,7 +18,7 @@ from ansible_collections.vgpu.fleet.plugins.module_utils.planning.problem import
 from ansible_collections.vgpu.fleet.plugins.module_utils.planning.steps import CREATE_MIG_INSTANCES, DISABLE, steps_to
 from ansible_collections.vgpu.fleet.plugins.module_utils.planning.surplus import CountInUse, find_surplus
 
-# Enough to act on; a fleet of thousands would give thousands of reasons.
+# Limits for messages: a fleet of thousands of GPUs would have thousands of reasons.
 GPUS_NAMED = 8
 RELEASES_TRIED = 12
 DEMANDS_LOWERED = 3
@@ -26,7 +26,7 @@ DEMANDS_LOWERED = 3
 
 @dataclass(frozen=True)
 class Reason:
-    """A rule, and the GPUs on which it stands in the way: how many, and the first of them by name."""
+    """A rule that blocks a demand, with the first of the GPUs it applies to and their number."""
 
     rule: str
     detail: str
@@ -79,7 +79,7 @@ class Shortfall:
 
 @dataclass(frozen=True)
 class Suggestion:
-    """Something that would make the demands fit: it was tried on the record, not guessed."""
+    """A change that makes the demands fit, verified on the fleet."""
 
     change: str
     text: str
@@ -101,9 +101,9 @@ class DoesNotFit(FleetError):
         said = " ".join(map(str, self.shortfalls[:5]))
         more = len(self.shortfalls) - 5
         if more > 0:
-            said += f" The same goes for {more} more."
+            said += f" {more} more demands do not fit."
         if not exhaustive:
-            said += " The fleet is too intricate to try every layout, so one that fits may exist."
+            said += " The search reached its limit, so a layout that fits may exist."
         would = " or ".join(suggestion.text for suggestion in self.suggestions)
         super().__init__(said, hint=f"It would fit with {would}." if would else "No single change would make it fit.")
 
@@ -122,7 +122,7 @@ class DoesNotFit(FleetError):
 
 
 def explain(problem: Problem, layout: Layout) -> DoesNotFit:
-    """The error for a layout that does not meet its demands."""
+    """Return the error for a layout that does not meet its demands."""
     shortfalls = [_shortfall(problem, layout, missing) for missing in layout.missing]
     shortfalls += _unasked(problem, layout)
     return DoesNotFit(shortfalls, _suggestions(problem, shortfalls), exhaustive=layout.exhaustive)
@@ -148,7 +148,7 @@ def _obstacle(problem: Problem, layout: Layout, missing: Unplaced, index: int) -
     room = problem.planning.room(index, group_of(key), problem.means)
     if isinstance(room, Blocker):
         return room
-    # What VMs hold takes room of its own.
+    # vGPUs that VMs hold occupy places.
     held = tuple(slot for slot, its in problem.sites[index].held if its != key)
     beside = " beside" if held else ""
     if not any(key in keys for keys, _count in room.lanes):
@@ -159,7 +159,7 @@ def _obstacle(problem: Problem, layout: Layout, missing: Unplaced, index: int) -
     why = f"this plan fills it with {has}" if has else "its room goes to other demands"
     if held:
         return Blocker("taken", f"{why} beside", held)
-    # VMs that hold vGPUs of the same profile are in the way as well: a GPU cannot be cut anew under them.
+    # VMs that hold vGPUs of the same profile block the GPU too: its MIG instances cannot be replaced.
     same = tuple(slot for slot in problem.sites[index].gpu.ordered_slots if slot.holders)
     return Blocker("taken", f"{why}, and it cannot be changed under" if same else why, same)
 
@@ -211,7 +211,7 @@ def _allowing(problem: Problem) -> Iterator[Suggestion]:
 
 
 def _mig_tasks(problem: Problem) -> list[dict[str, Any]]:
-    """The tasks that would make the MIG instances of a plan; none where vGPUs have to be disabled before."""
+    """Return the tasks that create the MIG instances of a plan, or none if vGPUs have to be disabled first."""
     by_layout: dict[tuple[Any, ...], list[str]] = {}
     for index, target in sorted(problem.layout.targets.items()):
         steps = steps_to(problem.sites[index], target, problem.names)
@@ -248,7 +248,7 @@ def _lowering(problem: Problem, shortfalls: list[Shortfall]) -> Iterator[Suggest
 
 
 def _most(problem: Problem, number: int, missing: int) -> int:
-    """The highest count of one demand that fits beside the others: seldom far from what could be placed of it."""
+    """Return the highest count of one demand that fits beside the others. The search starts at the placed count."""
     low, high = -1, problem.demands[number].count
     guess = high - missing
     while high - low > 1:
@@ -270,7 +270,7 @@ def _fits_exactly(problem: Problem) -> bool:
 
 
 def _detaching(problem: Problem, shortfalls: list[Shortfall]) -> Iterator[Suggestion]:
-    """The fewest VMs that one GPU would have to be rid of."""
+    """Suggest to detach the fewest VMs that block one GPU."""
     sets = {reason.holders for shortfall in shortfalls for reason in shortfall.reasons if reason.holders}
     policy = problem.policy
     allowed = policy if policy.exclusive else replace(policy, reprofile=True)

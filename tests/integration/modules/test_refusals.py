@@ -27,7 +27,7 @@ def test_a_device_that_a_vm_got_meanwhile_is_not_disabled(lab: Lab, playbooks: P
     with meddling(lab, lambda: machine(lab, "render", noted=[A4])) as connection:
         refused = playbooks.task(VGPU, name=A4, state="disabled", **connection)
     assert refused.code == "refused"
-    assert f"does not let {A4} be changed: device {A4} is in use with VM render" in refused.message
+    assert f"The cluster rejected the change to {A4}: device {A4} is in use with VM render" in refused.message
     assert "harvester_vgpu_vm" in refused.message
     assert not refused.changed
     # HTTP 500 for a refusal: it is no failure of the server, and asking again would not help.

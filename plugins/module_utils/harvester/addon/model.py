@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
+from ansible.module_utils.common.dict_transformations import dict_merge
 from ansible_collections.vgpu.fleet.plugins.module_utils.errors import FleetError
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester import paths as r
 
@@ -153,7 +154,7 @@ class AddonPlan:
 def plan(addon: Addon, *, enabled: bool, values: Mapping[str, Any]) -> AddonPlan:
     """Values that are already so leave the text alone, comments and all; else it is written anew."""
     after = replace(addon, enabled=enabled)
-    merged_values = merged(addon.values, values)
+    merged_values = dict_merge(addon.values, values)
     if merged_values != addon.values:
         after = replace(after, values_text=dumped(merged_values))
     if addon != after:
@@ -164,18 +165,8 @@ def plan(addon: Addon, *, enabled: bool, values: Mapping[str, Any]) -> AddonPlan
     return AddonPlan(addon, after)
 
 
-def merged(present: Any, wanted: Any) -> Any:
-    """Mappings are merged key by key and keep what they have; anything else, lists too, is replaced."""
-    if not (isinstance(present, Mapping) and isinstance(wanted, Mapping)):
-        return wanted
-    result = dict(present)
-    for key, value in wanted.items():
-        result[key] = merged(present[key], value) if key in present else value
-    return result
-
-
 def wanted_values(name: str, values: Mapping[str, Any] | None, driver_location: str | None) -> Json:
-    """The values to merge, with the driver's location among them."""
+    """Return the values to merge into those of the addon, including the driver location."""
     wanted = dict(values or {})
     if driver_location is None:
         return wanted

@@ -594,7 +594,7 @@ class _GpuStepRunner:
 
 def _refusal(step: Step, error: AdmissionDenied) -> Refused:
     device = step.slot or step.gpu
-    return Refused(f"The cluster does not let {device} be changed: {error.text}.", hint=_advice(error.text))
+    return Refused(f"The cluster rejected the change to {device}: {error.text}.", hint=_advice(error.text))
 
 
 def _advice(text: str) -> str:

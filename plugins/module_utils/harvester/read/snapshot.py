@@ -180,7 +180,7 @@ class Snapshot:
         name, spec, status = vgpu["metadata"]["name"], vgpu["spec"], vgpu.get("status") or {}
         configured = self.configured_type(vgpu)
         asked = spec.get("vGPUTypeName") or configured
-        # A type that was never a type is still asked for, and stands in the way.
+        # An enabled vGPU without a valid type still occupies its slot.
         wanted = (asked or UNNAMED) if spec.get("enabled") else None
         offered = tuple(status.get("availableTypes") or ())
         handed_out = self.claimed_type(vgpu)

@@ -10,6 +10,7 @@ import base64
 
 import pytest
 import yaml
+from ansible.module_utils.common.dict_transformations import dict_merge
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester import paths as r
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.addon.apply import (
     AddonInUse,
@@ -22,7 +23,6 @@ from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.addon.model i
     InvalidValues,
     NoDriverLocation,
     check_location,
-    merged,
     plan,
     wanted_values,
 )
@@ -92,7 +92,7 @@ def test_an_empty_text_stands_for_harvesters_defaults():
 
 @given(trees, trees)
 def test_merging_keeps_what_is_not_mentioned_and_takes_what_is(present, wanted):
-    result = merged(present, wanted)
+    result = dict_merge(present, wanted)
 
     def check(old, new, found):
         for key, value in found.items():
@@ -105,7 +105,7 @@ def test_merging_keeps_what_is_not_mentioned_and_takes_what_is(present, wanted):
         assert set(found) == set(old) | set(new)
 
     check(present, wanted, result)
-    assert merged(result, wanted) == result
+    assert dict_merge(result, wanted) == result
 
 
 @given(trees, trees)
