@@ -82,12 +82,14 @@ class TimedOut(FleetError):
     code = "timeout"
 
     def __init__(self, seconds: float, waiting: Sequence[tuple[Condition, str]], causes: Sequence[str]) -> None:
-        said = "; ".join(f"{_what(goal)}: {lack}" for goal, lack in waiting[:NAMED])
+        said = "; ".join(f"{_what(condition)}: {lack}" for condition, lack in waiting[:NAMED])
         more = f"; and {len(waiting) - NAMED} more" if len(waiting) > NAMED else ""
         hint = f"Likely causes: {'; '.join(causes)}." if causes else "Nothing was found that would explain it."
         super().__init__(f"Not done after {seconds:g} s. {said}{more}.", hint=hint)
         self.causes = list(causes)
-        self.waiting = [{"device": goal.device, "node": goal.node, "missing": lack} for goal, lack in waiting]
+        self.waiting = [
+            {"device": condition.device, "node": condition.node, "missing": lack} for condition, lack in waiting
+        ]
 
     def as_dict(self) -> dict[str, Any]:
         return {**super().as_dict(), "waiting": self.waiting, "causes": self.causes}
@@ -237,13 +239,13 @@ class StepRunner:
         self._asked: set[str] = set()
         self.outcome = RunResult(snapshot)
         self._steps: Sequence[Step] = ()
-        self._goals: Sequence[Condition] = ()
+        self._conditions: Sequence[Condition] = ()
 
-    def run(self, steps: Sequence[Step], goals: Sequence[Condition]) -> RunResult:
-        """Carry out the steps, then wait for the goals, unless the task does not want to wait."""
-        listings = self._listings(steps, goals)
-        self._steps, self._goals = steps, goals
-        awaited = [goal.device for goal in goals if isinstance(goal, (VgpuConfigured, VgpuRemoved))]
+    def run(self, steps: Sequence[Step], conditions: Sequence[Condition]) -> RunResult:
+        """Apply the steps, then wait for the conditions unless the task does not wait."""
+        listings = self._listings(steps, conditions)
+        self._steps, self._conditions = steps, conditions
+        awaited = [condition.device for condition in conditions if isinstance(condition, (VgpuConfigured, VgpuRemoved))]
         self._foreign = ForeignWrites.of(self._snapshot, steps, awaited)
         with Watcher(self._api, listings, seconds=self._seconds, related=parent_of) as seen:
             seen.inspect = self._foreign.inspect
@@ -256,7 +258,7 @@ class StepRunner:
                     seen.open()
                 self._run_steps(steps_by_gpu(steps), seen)
                 if self.waits:
-                    self._reach([*self._conditions_of_steps(), *goals], seen)
+                    self._reach([*self._conditions_of_steps(), *conditions], seen)
             except FleetError as error:
                 error.changed = bool(self.outcome.done)
                 raise
@@ -266,19 +268,19 @@ class StepRunner:
         return self.outcome
 
     def _missing(self, seen: Watcher) -> list[tuple[Condition, str]]:
-        goals = [*self._conditions_of_steps(), *self._goals]
-        return [(goal, text) for goal in goals if (text := goal.missing(seen))]
+        conditions = [*self._conditions_of_steps(), *self._conditions]
+        return [(condition, text) for condition in conditions if (text := condition.missing(seen))]
 
     def _waiting_nodes(self, seen: Watcher) -> set[str]:
         done = set(self.outcome.done)
-        return {goal.node for goal, _text in self._missing(seen)} | {
+        return {condition.node for condition, _text in self._missing(seen)} | {
             step.node for step in self._steps if step not in done
         }
 
     def _describe(self, seen: Watcher) -> str:
         """The state of the run in one line: how much is done, and what is missing on which node."""
         missing = self._missing(seen)
-        by_node = Counter(goal.node for goal, _text in missing)
+        by_node = Counter(condition.node for condition, _text in missing)
         parts = []
         if len(self.outcome.done) < len(self._steps):
             parts.append(f"{len(self.outcome.done)} of {len(self._steps)} changes requested")
@@ -286,8 +288,8 @@ class StepRunner:
         if len(by_node) > NAMED:
             parts.append(f"{len(by_node) - NAMED} more nodes")
         if missing:
-            goal, text = missing[0]
-            parts.append(f"{goal.device}: {text}" if goal.device else text)
+            condition, text = missing[0]
+            parts.append(f"{condition.device}: {text}" if condition.device else text)
         return "; ".join(parts)
 
     def _waits_in_between(self, chain: Sequence[Step]) -> bool:
@@ -298,13 +300,13 @@ class StepRunner:
             return any(one.missing(self._snapshot) for one in wanted)
         return len(chain) > 1 and actions != {DISABLE}
 
-    def _listings(self, steps: Sequence[Step], goals: Sequence[Condition]) -> Mapping[str, ObjectList]:
+    def _listings(self, steps: Sequence[Step], conditions: Sequence[Condition]) -> Mapping[str, ObjectList]:
         snapshot = self._snapshot
         listings = {r.VGPUS: snapshot.vgpus, r.NODES: snapshot.nodes}
         if snapshot.version.vendor_vfio:
             listings[r.CLAIMS] = snapshot.claims
         of_gpus = any(step.action not in (ENABLE, DISABLE, CORRECT) for step in steps)
-        of_gpus = of_gpus or any(isinstance(goal, ABOUT_GPUS) for goal in goals)
+        of_gpus = of_gpus or any(isinstance(condition, ABOUT_GPUS) for condition in conditions)
         if steps or of_gpus:
             # Also where only vGPUs are changed: somebody may switch their GPU off meanwhile.
             listings[r.GPUS] = snapshot.gpus
@@ -413,52 +415,52 @@ class StepRunner:
             if slot
         ]
 
-    def _reach(self, goals: Sequence[Condition], seen: Watcher) -> None:
-        counts = [goal for goal in goals if isinstance(goal, NodeAllocatable)]
-        unmet = self._await([goal for goal in goals if not isinstance(goal, NodeAllocatable)], seen)
+    def _reach(self, conditions: Sequence[Condition], seen: Watcher) -> None:
+        counts = [condition for condition in conditions if isinstance(condition, NodeAllocatable)]
+        unmet = self._await([condition for condition in conditions if not isinstance(condition, NodeAllocatable)], seen)
         if unmet:
             raise self.timed_out(unmet, seen)
         short = self._await_counts(counts, seen)
-        stuck = [goal for goal in short if goal.device_plugin_stale(seen)]
+        stuck = [condition for condition in short if condition.device_plugin_stale(seen)]
         if len(stuck) < len(short):
-            raise self.timed_out([goal for goal in short if goal not in stuck], seen)
-        for goal in stuck:
+            raise self.timed_out([condition for condition in short if condition not in stuck], seen)
+        for condition in stuck:
             self.outcome.warnings.append(
-                f"Node {goal.node}: {goal.missing(seen)} for {goal.resource}, though all are configured."
+                f"Node {condition.node}: {condition.missing(seen)} for {condition.resource}, though all are configured."
                 " Its device plugin has lost count of a vGPU that was enabled again;"
                 f" restart the {r.PCIDEVICES_DAEMONSET} pod on that node."
             )
 
-    def _await_counts(self, goals: Sequence[NodeAllocatable], seen: Watcher) -> list[NodeAllocatable]:
+    def _await_counts(self, conditions: Sequence[NodeAllocatable], seen: Watcher) -> list[NodeAllocatable]:
         """Wait for the nodes to count everything; where a count looks stuck, not for all of the time."""
         while True:
-            short = self._await(goals, seen, seconds=self.patience)
-            if not seen.seconds_left or all(goal.device_plugin_stale(seen) for goal in short):
+            short = self._await(conditions, seen, seconds=self.patience)
+            if not seen.seconds_left or all(condition.device_plugin_stale(seen) for condition in short):
                 return short
 
-    def _await(self, goals: Sequence[G], seen: Watcher, *, seconds: float | None = None) -> list[G]:
-        def reached(goal: Condition) -> bool:
-            return not goal.missing(seen)
+    def _await(self, conditions: Sequence[G], seen: Watcher, *, seconds: float | None = None) -> list[G]:
+        def reached(condition: Condition) -> bool:
+            return not condition.missing(seen)
 
         late = seen.wait_for_all(
-            {number: partial(reached, goal) for number, goal in enumerate(goals)},
-            {number: goal.about for number, goal in enumerate(goals)},
+            {number: partial(reached, condition) for number, condition in enumerate(conditions)},
+            {number: condition.about for number, condition in enumerate(conditions)},
             seconds=seconds,
         )
-        return [goal for number, goal in enumerate(goals) if number in late]
+        return [condition for number, condition in enumerate(conditions) if number in late]
 
-    def timed_out(self, goals: Sequence[Condition], seen: Watcher) -> FleetError:
+    def timed_out(self, conditions: Sequence[Condition], seen: Watcher) -> FleetError:
         if seen.unanswered:
             return seen.unanswered
-        waiting = [(goal, goal.missing(seen)) for goal in goals]
-        gpus = {self._gpu_of(goal) for goal in goals} - {""}
-        causes = Diagnosis(self._api).causes((goal.node for goal in goals), gpus)
+        waiting = [(condition, condition.missing(seen)) for condition in conditions]
+        gpus = {self._gpu_of(condition) for condition in conditions} - {""}
+        causes = Diagnosis(self._api).causes((condition.node for condition in conditions), gpus)
         return TimedOut(self._seconds, waiting, causes)
 
-    def _gpu_of(self, goal: Condition) -> str:
-        if isinstance(goal, ABOUT_GPUS):
-            return goal.device
-        vgpu = self._snapshot.vgpus.items.get(goal.device)
+    def _gpu_of(self, condition: Condition) -> str:
+        if isinstance(condition, ABOUT_GPUS):
+            return condition.device
+        vgpu = self._snapshot.vgpus.items.get(condition.device)
         return parent_of(vgpu) if vgpu else ""
 
     @property
@@ -586,10 +588,14 @@ class _GpuStepRunner:
                 return name
         return None
 
-    def _need(self, goals: Sequence[Condition]) -> None:
-        about = frozenset().union(*(goal.about for goal in goals))
-        if goals and not self._seen.until(lambda: not any(goal.missing(self._seen) for goal in goals), about=about):
-            raise self._execution.timed_out([goal for goal in goals if goal.missing(self._seen)], self._seen)
+    def _need(self, conditions: Sequence[Condition]) -> None:
+        about = frozenset().union(*(condition.about for condition in conditions))
+        if conditions and not self._seen.until(
+            lambda: not any(condition.missing(self._seen) for condition in conditions), about=about
+        ):
+            raise self._execution.timed_out(
+                [condition for condition in conditions if condition.missing(self._seen)], self._seen
+            )
 
 
 def _refusal(step: Step, error: AdmissionDenied) -> Refused:
@@ -605,8 +611,8 @@ def _advice(text: str) -> str:
     return ""
 
 
-def _what(goal: Condition) -> str:
-    if isinstance(goal, NodeAllocatable):
-        return f"{goal.resource} on node {goal.node}"
-    kind = "GPU" if isinstance(goal, ABOUT_GPUS) else "vGPU"
-    return f"{kind} {goal.device} on node {goal.node}"
+def _what(condition: Condition) -> str:
+    if isinstance(condition, NodeAllocatable):
+        return f"{condition.resource} on node {condition.node}"
+    kind = "GPU" if isinstance(condition, ABOUT_GPUS) else "vGPU"
+    return f"{kind} {condition.device} on node {condition.node}"

@@ -378,18 +378,18 @@ class _Planning:
     # What has to be done
 
     def cut(self, gpu: Gpu, instances: Counter[InstanceSize]) -> Planned:
-        goal = GpuTarget(gpu, MIG, instances)
+        target = GpuTarget(gpu, MIG, instances)
         found = configuration(self._snapshot, gpu.name)
         step = partitioning(gpu, instances)
         if not gpu.sharing:
             self._may_share(gpu)
-            return goal, [*self._mode_steps(gpu, MIG), Step(ENABLE_SRIOV, gpu.node, gpu.name), step]
+            return target, [*self._mode_steps(gpu, MIG), Step(ENABLE_SRIOV, gpu.node, gpu.name), step]
         if gpu.mode != MIG:
             self._may_change(gpu, f"is time-sliced and should have {format_instances(instances)}")
-            return goal, [*self._restart(gpu, MIG), step]
+            return target, [*self._restart(gpu, MIG), step]
         if found is None or not found.enabled:
             self._check_unused(gpu, f"cut GPU {gpu.name}")
-            return goal, [step]
+            return target, [step]
         as_wanted = dict(found.instances) == dict(instances)
         asked_for = dict(found.requested) == dict(instances)
         if found.status != OUT_OF_SYNC and (as_wanted or (asked_for and not found.instances)):
@@ -400,29 +400,29 @@ class _Planning:
                         " but its MIG configuration does not ask for them: they are lost at the next reboot."
                         " relayout: true writes them down, once it has no vGPUs."
                     )
-                return goal, []
-            return goal, [step]
+                return target, []
+            return target, [step]
         if found.status == OUT_OF_SYNC and asked_for:
             # Nothing is taken away that anybody could use: it was never finished.
             self._check_no_vgpus(gpu, f"make the MIG instances of GPU {gpu.name} anew, which are out of sync")
-            return goal, [step]
+            return target, [step]
         state = f"is out of sync{f' ({found.message})' if found.message else ''}" if found.status == OUT_OF_SYNC else ""
         has = state or f"has {format_instances(found.instances)}"
         self._may_change(gpu, f"{has} and should have {format_instances(instances)}")
-        return goal, [step]
+        return target, [step]
 
     def without_instances(self, gpu: Gpu) -> Planned:
-        goal = GpuTarget(gpu, gpu.mode, Counter(), sharing=gpu.sharing)
+        target = GpuTarget(gpu, gpu.mode, Counter(), sharing=gpu.sharing)
         found = configuration(self._snapshot, gpu.name)
         if found is None or not found.enabled:
-            return goal, []
+            return target, []
         self._check_no_vgpus(gpu, f"remove the MIG instances of GPU {gpu.name}")
         before = format_instances(found.instances)
-        return goal, [Step(REMOVE_MIG_INSTANCES, gpu.node, gpu.name, before=before, after=format_instances({}))]
+        return target, [Step(REMOVE_MIG_INSTANCES, gpu.node, gpu.name, before=before, after=format_instances({}))]
 
     def time_sliced(self, gpu: Gpu) -> Planned:
         request, version = self._request, self._snapshot.version
-        goal = GpuTarget(gpu, TIME_SLICED, sharing=gpu.sharing or request.enable_sriov)
+        target = GpuTarget(gpu, TIME_SLICED, sharing=gpu.sharing or request.enable_sriov)
         if gpu.mode == MIG and not version.skips_mig:
             raise MigIgnored(
                 f"GPU {gpu.name} cannot be kept time-sliced: Harvester {version} puts every GPU that can do MIG"
@@ -434,11 +434,11 @@ class _Planning:
             if request.enable_sriov:
                 self._may_share(gpu)
                 steps.append(Step(ENABLE_SRIOV, gpu.node, gpu.name))
-            return goal, steps
+            return target, steps
         if gpu.mode != MIG:
-            return goal, []
+            return target, []
         self._may_change(gpu, "is in MIG mode and should be time-sliced")
-        return goal, self._restart(gpu, TIME_SLICED)
+        return target, self._restart(gpu, TIME_SLICED)
 
     def _mode_steps(self, gpu: Gpu, mode: str) -> list[Step]:
         marked = skips_mig(self._snapshot.gpus.items[gpu.name])

@@ -226,7 +226,7 @@ class Reprofile:
         found = journal.by_run(journal.entries(_items(cluster.snapshot.gpus), _items(cluster.snapshot.vms)))
         own = {run: some for run, some in found.items() if _request_of(some) == self._entry.request}
         others = {run: some for run, some in found.items() if run not in own and self._concerned(some, names, cluster)}
-        outcome = ReprofileResult(False, {}, [journal.as_record(some) for some in (*own.values(), *others.values())])
+        result = ReprofileResult(False, {}, [journal.as_record(some) for some in (*own.values(), *others.values())])
         if others and not self._take_over:
             raise journal.Held(
                 f"{self._overlap(others, names, cluster)} {'; '.join(map(journal.described, others.values()))}.",
@@ -236,22 +236,22 @@ class Reprofile:
         if check_mode and (own or others):
             lines = [f"Undo {journal.described(some)}." for some in others.values()]
             lines += [f"Finish {journal.described(some)}." for some in own.values()]
-            outcome.plan = {"work": [], "lines": [*lines, "What is left to do is planned after that."]}
-            outcome.changed = True
-            return outcome
+            result.plan = {"work": [], "lines": [*lines, "What is left to do is planned after that."]}
+            result.changed = True
+            return result
         for run, some in others.items():
             self._undo_run(run, some)
-            outcome.undone.append(run)
+            result.undone.append(run)
         for run, some in own.items():
             if self._finish_run(run, some):
-                outcome.finished.append(run)
-        outcome.changed = bool(outcome.undone or outcome.finished)
-        if outcome.changed:
+                result.finished.append(run)
+        result.changed = bool(result.undone or result.finished)
+        if result.changed:
             cluster = self._read()
-        self._plan_and_do(cluster, names, outcome, check_mode)
-        return outcome
+        self._plan_and_do(cluster, names, result, check_mode)
+        return result
 
-    def _plan_and_do(self, cluster: Cluster, names: Sequence[str], outcome: ReprofileResult, check_mode: bool) -> None:
+    def _plan_and_do(self, cluster: Cluster, names: Sequence[str], result: ReprofileResult, check_mode: bool) -> None:
         missing = sorted({path_of(vm) for vm in self._request.vms} - set(cluster.snapshot.vms.items))
         self.warnings += [f"There is no VM {path}. It is left out." for path in missing if path not in self._gone]
         plan = reprofile_plan(
@@ -268,11 +268,11 @@ class Reprofile:
                 " ".join(plan["refusals"]),
                 hint="VMs that may be stopped are those in vgpu_reprofile_vms or with vgpu_reprofile_vm_labels.",
             )
-            error.changed = outcome.changed
+            error.changed = result.changed
             raise error
-        outcome.plan = {"work": plan["work"], "lines": plan["lines"]}
+        result.plan = {"work": plan["work"], "lines": plan["lines"]}
         if plan["work"]:
-            outcome.changed = True
+            result.changed = True
             if not check_mode:
                 self._do(cluster, plan["work"])
 
