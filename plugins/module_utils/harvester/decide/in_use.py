@@ -44,11 +44,11 @@ class DeviceInUse(FleetError):
 
 
 def protect_running_vms(fleet: Fleet) -> Fleet:
-    """The fleet with every vGPU marked as held that a running VM may have.
+    """Return the fleet with every vGPU that a running VM may have marked as held.
 
-    Which one it has is known for certain only where Harvester's annotation can be relied on. Elsewhere any of its type
-    on its node may be the one, so none of them is touched. If there are too few of them, the rest of what it has is on
-    a device that does not show its type, so none of those is touched either.
+    The vGPU of a running VM is certain only if Harvester's annotation is reliable. Otherwise any vGPU of its type on
+    its node may be the one, so all of them are protected. If there are fewer of them than the VM has, the others are
+    devices that do not show their type, so those are protected as well.
     """
     running = [claim for claim in fleet.claims if claim.in_use]
     if not running:
@@ -91,10 +91,10 @@ def _key(type_name: str | None) -> Key | str | None:
 
 
 def check_claims(before: Fleet, after: Fleet, action: str) -> None:
-    """Refuse a change after which a VM would no longer find the vGPUs that it asks for without naming devices.
+    """Refuse a change that leaves too few vGPUs for VMs that request a profile without naming devices.
 
-    VMs that are stopped, or were edited while they run, take any vGPU of a profile when they start. As many as they
-    ask for have to be left. Both fleets have their running VMs bound.
+    VMs that are stopped, or were edited while they run, take any vGPU of the profile when they start. So as many vGPUs
+    as they request must remain. In both fleets, the vGPUs of running VMs are protected.
     """
     left = {slot.name: slot.profile for _gpu, slot in after.slots()}
     lost = [slot for _gpu, slot in before.slots() if slot.profile and left.get(slot.name) != slot.profile]

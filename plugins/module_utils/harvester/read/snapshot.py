@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""One reading of the cluster: a constant number of lists, side by side, and the record made of them."""
+"""Read the lists of a cluster with a constant number of parallel requests, and build the fleet from them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.read.vm_usage
 from ansible_collections.vgpu.fleet.plugins.module_utils.kube.client import ApiClient, Forbidden, Json, NotFound
 from ansible_collections.vgpu.fleet.plugins.module_utils.kube.objects import ObjectList
 
-# The lists that are followed by watches, and where a snapshot keeps them.
+# The lists that are watched, and the attributes of the snapshot that hold them.
 OBSERVABLE = {
     r.GPUS: "gpus",
     r.VGPUS: "vgpus",
@@ -47,7 +47,7 @@ class AddonMissing(FleetError):
 
 @dataclass(frozen=True)
 class Snapshot:
-    """The lists of one reading. Everything else is computed from them."""
+    """The lists of a cluster as read once. Everything else is computed from them."""
 
     version: versions.HarvesterVersion
     gpus: ObjectList
@@ -58,15 +58,15 @@ class Snapshot:
     claims: ObjectList
     pci_devices: ObjectList = field(default_factory=ObjectList)
     mig: ObjectList = field(default_factory=ObjectList)
-    # Launcher pods, where instances do not tell everything.
+    # Launcher pods, read only if the instances do not show all vGPUs in use.
     pods: Pods = field(default_factory=Pods)
-    # The server's time of the reading, in seconds; None if it is not known.
+    # The server's time when the lists were read, in seconds; None if unknown.
     now: float | None = None
-    # The boards of GPUs as an earlier reading found them: one that was switched off does not show its own any more.
+    # The boards of GPUs from an earlier snapshot: a GPU whose SR-IOV was disabled no longer shows its board.
     boards: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def get(self, path: str, name: str) -> Json | None:
-        """An object by the path of its resource."""
+        """Return an object by the path of its resource and its name."""
         listing: ObjectList = getattr(self, OBSERVABLE[path])
         return listing.items.get(name)
 
@@ -144,7 +144,7 @@ class Snapshot:
         )
 
     def advertised(self, node: Json) -> dict[str, int]:
-        """The node's allocatable vGPUs by type name; a resource that no known type has is kept by its own name."""
+        """Return the allocatable vGPUs of a node by type name, or by resource name if the type is unknown."""
         counts: dict[str, int] = {}
         for resource, amount in ((node.get("status") or {}).get("allocatable") or {}).items():
             if resource.startswith("nvidia.com/"):
@@ -189,7 +189,7 @@ class Snapshot:
             hardware = configured if configured != handed_out else None
             configured = handed_out
         elif handed_out and handed_out != wanted:
-            # A claim that its vGPU left behind: whatever is put here would be handed out as that (harvester.md 5.5).
+            # A claim that an earlier vGPU left behind: a new vGPU would be offered under its name (harvester.md 5.5).
             offered = tuple(one for one in offered if one == handed_out)
         return record.Slot(
             name=name,
@@ -204,10 +204,10 @@ class Snapshot:
         )
 
     def configured_type(self, vgpu: Json) -> str | None:
-        """The type that the driver has put on a device.
+        """Return the type that the driver has configured on a device.
 
-        From 1.8 on the driver only knows its number. If the controller's note of the name got lost, the claim, which
-        was made for the same request, still has it.
+        From 1.8 on, the driver knows only the number of the type. If the name is missing in the status, the claim of
+        the same request still has it.
         """
         status = vgpu.get("status") or {}
         if status.get("vGPUStatus") != r.CONFIGURED:
@@ -215,9 +215,9 @@ class Snapshot:
         return status.get("configureVGPUTypeName") or self.claimed_type(vgpu)
 
     def claimed_type(self, vgpu: Json) -> str | None:
-        """The type under which a node hands this device out, where that is recorded.
+        """Return the type under which the node offers this device, if a claim records it.
 
-        From 1.8 on the claim decides, and may name another type than the status does (harvester.md 5.5 and 6.7).
+        From 1.8 on, the claim decides, and may name another type than the status (harvester.md 5.5 and 6.7).
         """
         claim = self.claims.items.get(vgpu["metadata"]["name"]) if self.version.vendor_vfio else None
         resource = claimed_resource(claim)
@@ -229,10 +229,10 @@ class Snapshot:
         return self.known.by_resource(resource) or resource
 
     def _counted(self) -> set[str]:
-        """The vGPUs that their nodes count as allocatable.
+        """Return the vGPUs that their nodes report as allocatable.
 
-        A node only says how many of a type there are. If they are fewer than the devices, those that VMs run on are
-        among them for certain, and of the rest the first are taken to be.
+        A node reports only a number for each type. If there are more devices than that, the devices of running VMs are
+        certainly among the allocatable ones, and the first of the rest are assumed to be.
         """
         by_resource: dict[tuple[str, str], list[str]] = {}
         for name, vgpu in self.vgpus.items.items():
@@ -256,7 +256,7 @@ class Snapshot:
         return bool(bound) and claimed_resource(claim) == self.version.resource(type_name)
 
 
-# What is asked of a vGPU that is enabled without a type.
+# The requested type of a vGPU that is enabled without a type.
 UNNAMED = "(no type)"
 
 
@@ -269,7 +269,7 @@ def parent_of(vgpu: Json) -> str:
 
 
 def _owner(vgpu: Json) -> str | None:
-    """For whom a vGPU was enabled, as far as it carries a mark."""
+    """Return the owner from the owner mark of a vGPU, if it has one."""
     return (vgpu["metadata"].get("annotations") or {}).get(r.OWNER_ANNOTATION) or None
 
 
@@ -279,7 +279,7 @@ def skips_mig(gpu: Json) -> bool:
 
 
 def claimed_resource(claim: Json | None) -> str | None:
-    """The resource that a vGPU's claim makes its node advertise; None for one that is on its way out."""
+    """Return the resource name in the claim of a vGPU, or None if the claim is being deleted."""
     if claim is None or "deletionTimestamp" in claim["metadata"]:
         return None
     return (claim["metadata"].get("annotations") or {}).get(r.OVERRIDE_ANNOTATION)
@@ -302,7 +302,7 @@ def is_made_by_hand(claim: Json) -> bool:
 
 
 def _types(slots: tuple[record.Slot, ...]) -> Iterator[str]:
-    """One type of each slot that shows any."""
+    """Yield one type of each slot that shows a type."""
     for slot in slots:
         if slot.profile:
             yield slot.profile
@@ -344,10 +344,10 @@ def _mig_instances(mig: Json | None, boards: tuple[str, ...], slots: tuple[recor
 
 
 def read(api: ApiClient, harvester_version: str | None = None) -> Snapshot:
-    """Seven requests side by side, or six if the version is given.
+    """Read a snapshot with seven parallel requests, or six if the version is given.
 
-    One more where a card does not show what it is, one more for MIG, and one more where only launcher pods can tell
-    which vGPUs are in use.
+    There is one more request if a GPU does not show its board, one more for MIG, and one more if only launcher pods
+    show which vGPUs are in use.
     """
 
     def listed(path: str) -> ObjectList:
@@ -371,7 +371,7 @@ def read(api: ApiClient, harvester_version: str | None = None) -> Snapshot:
     try:
         told, gpus, vgpus, nodes, vms, instances, claims = api.together(
             [
-                # First, since a version without vGPUs has no GPU devices either, and that is the better reason.
+                # First, because an unsupported version is a better reason for a failure than missing GPU devices.
                 told_era,
                 lambda: listed(r.GPUS),
                 lambda: listed(r.VGPUS),
@@ -394,7 +394,7 @@ def read(api: ApiClient, harvester_version: str | None = None) -> Snapshot:
         if type_name:
             shown.add(parent_of(vgpu))
             mig = mig or bool((parsed := parse_or_none(type_name)) and parsed.mig)
-    # A card that shows no type is told by its PCI id. If it is on and still shows none it may be in MIG mode.
+    # The PCI ID identifies a GPU that shows no type. If SR-IOV is enabled and it shows none, it may be in MIG mode.
     silent = set(gpus.items) - shown
     mig = mig or any(gpus.items[name]["spec"].get("enabled") for name in silent)
 
@@ -415,10 +415,10 @@ def read(api: ApiClient, harvester_version: str | None = None) -> Snapshot:
 
 
 def _only_pods_can_tell(gpus: ObjectList, nodes: ObjectList, instances: ObjectList) -> bool:
-    """Whether a launcher pod may have vGPUs of which no running instance tells.
+    """Return whether a launcher pod may have vGPUs that no running instance shows.
 
-    An instance that has ended may still have its pod. A node that has lost its connection goes on running pods whose
-    instances were given up and replaced.
+    An instance that has ended may still have its pod. A disconnected node keeps running pods whose instances have been
+    replaced elsewhere.
     """
     if any(
         not is_live(instance) and (instance.get("status") or {}).get("activePods") and started_with(instance)
