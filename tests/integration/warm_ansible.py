@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import importlib
 import json
 import os
 import select
@@ -59,7 +60,13 @@ PLUGINS = (
     "ansible.plugins.test.mathstuff",
     "ansible.plugins.test.uri",
     "ansible.plugins.vars.host_group_vars",
-    # What the modules of this collection need.
+)
+# What Ansible and the modules of this collection import from elsewhere, which knows nothing of Ansible's settings.
+LIBRARIES = (
+    "cryptography.hazmat.primitives.ciphers",
+    "jinja2.nativetypes",
+    "multiprocessing.queues",
+    "packaging.version",
     "pyVim.connect",
     "urllib3",
     "yaml",
@@ -141,6 +148,7 @@ class Kind:
 
 def serve(address: str) -> None:
     """Pass each run on to a process with its settings, until the standard input ends."""
+    _import(LIBRARIES)
     kinds: dict[str, Kind] = {}
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(address)
@@ -171,6 +179,13 @@ def serve(address: str) -> None:
         kind.end()
 
 
+def _import(names: Iterable[str]) -> None:
+    """Import what there is of these: another release of Ansible may lack some."""
+    for name in names:
+        with contextlib.suppress(ImportError):
+            importlib.import_module(name)
+
+
 def _settings(run: dict[str, Any], files: list[int]) -> str:
     """Everything that Ansible may look at while it is imported."""
     environment = {
@@ -185,13 +200,10 @@ def _settings(run: dict[str, Any], files: list[int]) -> str:
 
 def _become_kind(runs: socket.socket, first: dict[str, Any], files: list[int]) -> None:
     import gc
-    import importlib
 
     _take_over(first, files)
     program = importlib.import_module(COMMANDS[first["argv"][0]])
-    for plugin in PLUGINS:
-        with contextlib.suppress(ImportError):
-            importlib.import_module(plugin)
+    _import(PLUGINS)
     # These streams belong to the first run.
     nothing = os.open(os.devnull, os.O_RDWR)
     for number in warm_python.STANDARD:
