@@ -31,7 +31,7 @@ class Condition(Protocol):
 
     @property
     def about(self) -> frozenset[str]:
-        """The names of the objects that decide it, whatever resource they are of; a GPU's stands for its vGPUs too."""
+        """Return the names of the objects that the condition reads. The name of a GPU includes its vGPUs."""
 
     def missing(self, seen: ObjectLookup) -> str:
         """Return what is missing. Return an empty text if the condition is met."""
@@ -39,7 +39,7 @@ class Condition(Protocol):
 
 @dataclass(frozen=True)
 class VgpuConfigured:
-    """A vGPU is what was asked for, and its node hands it out as that."""
+    """A vGPU has the requested type, and its node offers it as that type."""
 
     device: str
     node: str
@@ -78,7 +78,7 @@ class VgpuConfigured:
 
 @dataclass(frozen=True)
 class VgpuRemoved:
-    """A vGPU is gone, and with it the claim that would be taken for that of the next one (harvester.md 6.6)."""
+    """A vGPU is removed, and so is its claim, which the next vGPU would inherit (harvester.md 6.6)."""
 
     device: str
     node: str
@@ -100,7 +100,7 @@ class VgpuRemoved:
 
 @dataclass(frozen=True)
 class VgpuTypeAvailable:
-    """An empty vGPU can become a type: it offers it, and no claim of an earlier one is in the way."""
+    """An empty vGPU device offers a type, and no claim of an earlier vGPU is left."""
 
     device: str
     node: str
@@ -129,7 +129,7 @@ class VgpuTypeAvailable:
 
 @dataclass(frozen=True)
 class SriovEnabled:
-    """SR-IOV is on: functions are there, and every one of them says what it can become."""
+    """SR-IOV is enabled: the virtual functions exist, and each reports its available types."""
 
     device: str
     node: str
@@ -164,7 +164,7 @@ class SriovEnabled:
 
 @dataclass(frozen=True)
 class SriovDisabled:
-    """SR-IOV is off, and nothing of its vGPU devices is left."""
+    """SR-IOV is disabled, and no vGPU device is left."""
 
     device: str
     node: str
@@ -186,7 +186,7 @@ class SriovDisabled:
 
 @dataclass(frozen=True)
 class NodeAllocatable:
-    """A node counts so many vGPUs of a type as allocatable."""
+    """A node offers at least `count` vGPUs of a type."""
 
     node: str
     resource: str
@@ -205,7 +205,7 @@ class NodeAllocatable:
         return f"the node counts {counted} of {self.count} as allocatable" if counted < self.count else ""
 
     def device_plugin_stale(self, seen: ObjectLookup) -> bool:
-        """The node knows of enough devices and takes some for unhealthy: only a restart helps (harvester.md 9.2)."""
+        """Return whether the device plugin reports healthy devices as unhealthy (harvester.md 9.2)."""
         node = seen.get(r.NODES, self.node)
         counted = allocatable(node, self.resource)
         return 0 < counted < self.count <= allocatable(node, self.resource, kind="capacity")

@@ -42,7 +42,7 @@ def mig_layouts(snapshot: Snapshot) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class _MigCondition:
-    """About one GPU."""
+    """A condition on one GPU."""
 
     device: str
     node: str
@@ -54,7 +54,7 @@ class _MigCondition:
 
 @dataclass(frozen=True)
 class MigConfigAvailable(_MigCondition):
-    """There is a MIG configuration, and it says which instances the GPU could have."""
+    """The GPU has a MIG configuration that lists the available instances."""
 
     def missing(self, seen: ObjectLookup) -> str:
         found = configuration(seen, self.device)
@@ -65,7 +65,7 @@ class MigConfigAvailable(_MigCondition):
 
 @dataclass(frozen=True)
 class MigInstancesRemoved(_MigCondition):
-    """No instances are left, and the configuration takes a new request."""
+    """The GPU has no instances, and its MIG configuration accepts a new request."""
 
     def missing(self, seen: ObjectLookup) -> str:
         found = configuration(seen, self.device)
@@ -82,7 +82,7 @@ class MigInstancesRemoved(_MigCondition):
 
 @dataclass(frozen=True)
 class MigDisabled(_MigCondition):
-    """MIG is off: there is no configuration, or it is disabled and nothing is left of its instances."""
+    """MIG is disabled: the GPU has no MIG configuration, or a disabled one without instances."""
 
     def missing(self, seen: ObjectLookup) -> str:
         found = configuration(seen, self.device)
