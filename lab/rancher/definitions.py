@@ -14,7 +14,7 @@ REFERENCE = fields(kind=STRING, name=STRING, namespace=STRING, apiVersion=STRING
 
 
 def rancher_definitions() -> list[Json]:
-    return [_cluster(), _management_cluster(), _config(), *_machines()]
+    return [_cluster(), _management_cluster(), *_management(), _config(), *_machines()]
 
 
 def _pool() -> Json:
@@ -90,6 +90,29 @@ def _management_cluster() -> Json:
         spec=fields(displayName=STRING, fleetWorkspaceName=STRING, imported=BOOLEAN),
         status=fields(provider=STRING, driver=STRING, conditions=list_of(CONDITION)),
     )
+
+
+def _management() -> list[Json]:
+    """What Rancher keeps about itself: machine drivers, tokens and settings."""
+    group = "management.cattle.io"
+    driver = fields(
+        active=BOOLEAN, builtin=BOOLEAN, url=STRING, checksum=STRING, displayName=STRING, addCloudCredential=BOOLEAN
+    )
+    token = dict.fromkeys(("authProvider", "description", "expiresAt", "userId", "token", "lastUpdateTime"), STRING)
+    token |= dict.fromkeys(("enabled", "expired", "isDerived"), BOOLEAN) | {"ttl": INTEGER}
+    setting = dict.fromkeys(("value", "default", "source"), STRING) | {"customized": BOOLEAN}
+    return [
+        definition(
+            group,
+            "NodeDriver",
+            "nodedrivers",
+            version="v3",
+            spec=driver,
+            status=fields(appliedURL=STRING, appliedChecksum=STRING, conditions=list_of(CONDITION)),
+        ),
+        definition(group, "Token", "tokens", version="v3", top_level=token),
+        definition(group, "Setting", "settings", version="v3", top_level=setting),
+    ]
 
 
 def _config() -> Json:

@@ -9,6 +9,9 @@ CREDENTIALS_NAMESPACE = "cattle-global-data"
 
 CLUSTER = Resource("Cluster", "clusters", "/apis/provisioning.cattle.io/v1", namespaced=True)
 MANAGEMENT_CLUSTER = Resource("Cluster", "clusters", "/apis/management.cattle.io/v3")
+NODE_DRIVER = Resource("NodeDriver", "nodedrivers", "/apis/management.cattle.io/v3")
+TOKEN = Resource("Token", "tokens", "/apis/management.cattle.io/v3")
+SETTING = Resource("Setting", "settings", "/apis/management.cattle.io/v3")
 CONFIG = Resource("HarvesterConfig", "harvesterconfigs", "/apis/rke-machine-config.cattle.io/v1", namespaced=True)
 _CAPI = "/apis/cluster.x-k8s.io/v1beta1"
 DEPLOYMENT = Resource("MachineDeployment", "machinedeployments", _CAPI, namespaced=True)
@@ -18,6 +21,7 @@ _INFRASTRUCTURE = "/apis/rke-machine.cattle.io/v1"
 TEMPLATE = Resource("HarvesterMachineTemplate", "harvestermachinetemplates", _INFRASTRUCTURE, namespaced=True)
 INFRA_MACHINE = Resource("HarvesterMachine", "harvestermachines", _INFRASTRUCTURE, namespaced=True)
 SECRET = Resource("Secret", "secrets", "/api/v1", namespaced=True)
+CONFIG_MAP = Resource("ConfigMap", "configmaps", "/api/v1", namespaced=True)
 
 # Of the Harvester that the machines are made on.
 IMAGE = Resource("VirtualMachineImage", "virtualmachineimages", "/apis/harvesterhci.io/v1beta1", namespaced=True)

@@ -353,7 +353,7 @@ async def _rancher(run: RunDir, harvester: Harvester, stack: AsyncExitStack) -> 
 
     own = Client.from_kubeconfig(rancher.folder(run).kubeconfig("harvester"), user_agent="rancher")
     client = await stack.enter_async_context(own)
-    return rancher.Rancher(run, harvester.clock, harvester.cluster, client, "")
+    return rancher.Rancher(run, harvester.clock, harvester.cluster, client)
 
 
 def main() -> None:

@@ -6,12 +6,11 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 name: gpu_operator_state
-short_description: Summarize the state of the NVIDIA GPU Operator
+short_description: Show the state of NVIDIA's GPU operator in a cluster
 version_added: 0.1.0
 description:
-  - Evaluates the ClusterPolicy of the operator, its pods and the nodes, and reports whether the rollout is complete and
-    what is missing.
-  - Used by the role P(vgpu.fleet.gpu_operator#role) to wait for the operator.
+  - Evaluates the operator's ClusterPolicy, its pods and the nodes, and returns whether it is ready and what is missing.
+  - The role P(vgpu.fleet.gpu_operator#role) uses it to wait.
 options:
   _input:
     description: The ClusterPolicies, as C(kubernetes.core.k8s_info) returns them.
@@ -19,7 +18,7 @@ options:
     elements: dict
     required: true
   values:
-    description: The values of the chart. A ClusterPolicy with another driver counts as outdated.
+    description: The values of the chart. A policy with another driver or another license is outdated.
     type: dict
     default: {}
   nodes:
@@ -33,7 +32,7 @@ options:
     elements: dict
     default: []
   gpus:
-    description: Expected number of GPUs by node name. Defaults to at least one on each node with a GPU.
+    description: How many GPUs each node should offer, by its name. By default at least one on each node with a GPU.
     type: dict
     default: {}
 author:
@@ -41,7 +40,7 @@ author:
 """
 
 EXAMPLES = r"""
-- name: Show what is missing for the operator
+- name: Show what keeps the operator from being ready
   ansible.builtin.debug:
     msg: "{{ (policies.resources | vgpu.fleet.gpu_operator_state(pods=pods.resources)).missing }}"
 """
@@ -52,10 +51,13 @@ _value:
   type: dict
   contains:
     policy_ready:
-      description: Whether the ClusterPolicy matches the values and is ready.
+      description: Whether the policy has the requested driver and license, and is ready.
+      type: bool
+    renewed:
+      description: Whether all driver pods use the license of the values. True if the operator installs no driver.
       type: bool
     done:
-      description: Whether the ClusterPolicy is ready and all nodes offer the expected GPUs.
+      description: Whether the policy is ready, all driver pods use the license, and the nodes offer their GPUs.
       type: bool
     gpus:
       description: Number of GPUs that each GPU node offers.
@@ -63,7 +65,7 @@ _value:
       sample:
         demo-gpu-8xk2p-hw6dq: 2
     missing:
-      description: Problems reported by the ClusterPolicy, the pods and the nodes.
+      description: What is wrong, by the policy, the pods and the nodes.
       type: list
       elements: str
 """
@@ -87,11 +89,14 @@ def gpu_operator_state(
     offered = operator.offers(nodes, expected)
     short = operator.shortfalls(offered, expected)
     ready = operator.is_ready(policies, values or {})
+    outdated = operator.outdated_drivers(values or {}, pods)
+    waiting = [f"pod {name} does not use the license of the values yet" for name in outdated]
     return {
         "policy_ready": ready,
-        "done": ready and not short,
+        "renewed": not outdated,
+        "done": ready and not short and not outdated,
         "gpus": offered,
-        "missing": [*operator.complaints(policies, pods), *short],
+        "missing": [*operator.complaints(policies, pods), *waiting, *short],
     }
 
 

@@ -6,13 +6,12 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 name: gpu_test_jobs
-short_description: Build a CUDA test job for each GPU node
+short_description: Describe a CUDA job for each GPU node
 version_added: 0.1.0
 description:
-  - Builds a Job for each node that runs NVIDIA's vector-add sample there. Used by the role
-    P(vgpu.fleet.gpu_smoke_test#role).
-  - A job requests GPUs only if the node offers some. Otherwise it requests none, so that the job runs and CUDA reports
-    what is missing.
+  - Describes a Job for each node. It reads the license status of all GPUs of the node with C(nvidia-smi -q), and then
+    runs NVIDIA's vector-add sample. The role P(vgpu.fleet.gpu_smoke_test#role) creates the Jobs.
+  - A Job requests GPUs only if the node offers some. Otherwise it runs without, and CUDA reports what it finds.
 options:
   _input:
     description: The nodes, as C(kubernetes.core.k8s_info) returns them.
@@ -37,7 +36,7 @@ options:
     type: str
     required: true
   gpus:
-    description: Number of GPUs that each job requests.
+    description: How many GPUs the sample requests.
     type: int
     default: 1
   runtime_class:
@@ -51,10 +50,18 @@ options:
     default: []
   seconds:
     description:
-      - Maximum time to wait for the jobs, in seconds. Kubernetes ends a job that has not finished after twice this time
-        plus a minute (C(activeDeadlineSeconds)), for example a job of a killed run that waits for a busy GPU.
+      - How long the run waits for the Jobs, in seconds. Kubernetes ends a Job that is still active after twice this
+        time and a minute (C(activeDeadlineSeconds)), such as one that waits for a busy GPU after an aborted run.
     type: int
     default: 600
+  licence:
+    description: Whether all GPUs of the node have to be licensed. The Job then requests all of them.
+    type: bool
+    default: true
+  licence_seconds:
+    description: How long the Job waits for the licenses, in seconds.
+    type: int
+    default: 300
 seealso:
   - plugin: vgpu.fleet.gpu_test_results
     plugin_type: filter
@@ -63,7 +70,7 @@ author:
 """
 
 EXAMPLES = r"""
-- name: Run the sample on each node
+- name: Run the sample on each GPU node
   kubernetes.core.k8s:
     definition: "{{ listed.resources | vgpu.fleet.gpu_test_jobs(run='one', image=image, runtime_class='nvidia') }}"
   vars:

@@ -6,11 +6,12 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 name: gpu_test_results
-short_description: Summarize the CUDA jobs of a smoke test
+short_description: Evaluate the CUDA jobs of a smoke test
 version_added: 0.1.0
 description:
-  - Reports for each job of P(vgpu.fleet.gpu_test_jobs#filter) whether its node has passed the test, and if not, why.
-positional: _input, pods, logs
+  - Returns for each Job of P(vgpu.fleet.gpu_test_jobs#filter) whether its node has passed, the licenses of its GPUs,
+    and the reason if it has not passed.
+positional: _input, pods, logs, licence_logs
 options:
   _input:
     description: The jobs, as C(kubernetes.core.k8s_info) returns them.
@@ -23,9 +24,13 @@ options:
     elements: dict
     required: true
   logs:
-    description: The logs of the jobs, by job name.
+    description: The logs of the container C(cuda), by the names of the jobs.
     type: dict
     required: true
+  licence_logs:
+    description: The logs of the container C(licence), by the names of the jobs.
+    type: dict
+    default: {}
 seealso:
   - plugin: vgpu.fleet.gpu_test_jobs
     plugin_type: filter
@@ -34,7 +39,7 @@ author:
 """
 
 EXAMPLES = r"""
-- name: Show the nodes that did not pass
+- name: Show which nodes did not pass
   ansible.builtin.debug:
     msg: "{{ jobs.resources | vgpu.fleet.gpu_test_results(pods.resources, logs) | rejectattr('passed') }}"
 """
@@ -49,19 +54,50 @@ _value:
       description: The node.
       type: str
     gpus:
-      description: Number of GPUs that the job requested. V(0) if the node offers none.
+      description: How many GPUs the sample requested. It is 0 if the node offers none.
       type: int
     passed:
-      description: Whether the job succeeded with C(Test PASSED) in its log.
+      description: Whether the job succeeded, its log has C(Test PASSED), and all GPUs of the node are licensed.
       type: bool
     seconds:
-      description: Duration of the job in seconds, including waiting times.
+      description: How long the job took, including the time it waited.
       type: int
     log:
-      description: Output of the sample.
+      description: The log of the sample.
       type: str
+    licensed:
+      description: Whether all GPUs of the node are licensed; V(null) if that was not tested.
+      type: bool
+    licences:
+      description: The license status of each GPU, as C(nvidia-smi -q) shows it.
+      type: list
+      elements: dict
+      contains:
+        gpu:
+          description: The PCI address of the GPU in the guest.
+          type: str
+          sample: "00000000:02:00.0"
+        product:
+          description: The licensed product.
+          type: str
+          sample: NVIDIA RTX Virtual Workstation
+        status:
+          description: The status as the driver writes it.
+          type: str
+          sample: "Licensed (Expiry: 2026-11-19 8:12:9 GMT)"
+        licensed:
+          description: Whether the status begins with C(Licensed).
+          type: bool
+        expires:
+          description: When the license expires.
+          type: str
+          sample: "2026-11-19T08:12:09Z"
+    licence_expires:
+      description: The first expiry of the licenses of the node.
+      type: str
+      sample: "2026-11-19T08:12:09Z"
     reason:
-      description: If the node did not pass, the reason from the pod of the job.
+      description: Why the node did not pass.
       type: str
 """
 

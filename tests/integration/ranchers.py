@@ -22,6 +22,12 @@ CLUSTERS = f"/apis/provisioning.cattle.io/v1/namespaces/{NAMESPACE}/clusters"
 CONFIGS = f"/apis/rke-machine-config.cattle.io/v1/namespaces/{NAMESPACE}/harvesterconfigs"
 _CAPI = f"/apis/cluster.x-k8s.io/v1beta1/namespaces/{NAMESPACE}"
 MACHINES, MACHINE_SETS, DEPLOYMENTS = (f"{_CAPI}/{kind}" for kind in ("machines", "machinesets", "machinedeployments"))
+_MANAGEMENT = "/apis/management.cattle.io/v3"
+NODE_DRIVER, TOKENS, SETTINGS = (f"{_MANAGEMENT}/{kind}" for kind in ("nodedrivers/harvester", "tokens", "settings"))
+DRIVER_URL = "https://releases.rancher.com/harvester-node-driver/{}/docker-machine-driver-harvester-amd64.tar.gz"
+RELEASED, UNRELEASED = "v0.7.2", "master"
+# As a Rancher is installed.
+SETTING_VALUES = {"server-version": "v2.11.3", "kubeconfig-default-token-ttl-minutes": "43200"}
 FOUR_Q, EIGHT_Q = "nvidia.com/NVIDIA_A2-4Q", "nvidia.com/NVIDIA_A2-8Q"
 # Guest control planes start in real time.
 PATIENCE_SECONDS = 300.0
@@ -142,8 +148,18 @@ class Rancher:
         changed = [{**pool, **changes} if pool["name"] == name else pool for pool in pools]
         self.local.write(f"{CLUSTERS}/{cluster}", {"spec": {"rkeConfig": {"machinePools": changed}}})
 
+    def use_driver(self, name: str) -> None:
+        """Rancher downloads its machine driver from the URL in this object."""
+        self.local.write(NODE_DRIVER, {"spec": {"url": DRIVER_URL.format(name)}})
+
+    def set(self, setting: str, value: str) -> None:
+        self.local.write(f"{SETTINGS}/{setting}", {"value": value})
+
     def clean(self) -> None:
-        """No clusters, configs or machines."""
+        """No clusters, configs or machines, and Rancher as it was installed."""
+        self.use_driver(RELEASED)
+        for setting, value in SETTING_VALUES.items():
+            self.set(setting, value)
         for path in (CLUSTERS, CONFIGS):
             for thing in self.local.items(path):
                 self.local.delete(f"{path}/{thing['metadata']['name']}")

@@ -36,9 +36,18 @@ class Driver:
     labels: bool
 
 
+# Not released: built against Harvester 1.8.
 MASTER = Driver("master", "hostDevices", labels=True)
 V0_7_2 = Driver("v0.7.2", "gpus", labels=False)
 DRIVERS = {driver.name: driver for driver in (MASTER, V0_7_2)}
+RELEASED = V0_7_2
+URL = "https://releases.rancher.com/harvester-node-driver/{name}/docker-machine-driver-harvester-amd64.tar.gz"
+
+
+def at(url: str) -> Driver:
+    """The driver behind a NodeDriver's URL. Every one that was not recorded is taken for the released one."""
+    parts = url.split("/")
+    return DRIVERS.get(parts[-2] if len(parts) > 1 else "", RELEASED)
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from lab.rancher.guest.kubelet import GPU, GuestKubelet
 from lab.rancher.world import World
 from lab.rundir import RunDir
 
-WATCHED = (r.NODE, r.POD, r.SECRET, r.DAEMON_SET, r.HELM_CHART, r.POLICY)
+WATCHED = (r.NODE, r.POD, r.SECRET, r.CONFIG_MAP, r.DAEMON_SET, r.HELM_CHART, r.POLICY)
 NODE_ROLES = {"etcdRole": "etcd", "controlPlaneRole": "control-plane", "workerRole": "worker"}
 
 

@@ -16,6 +16,7 @@ from lab.kubernetes import custom_resources
 from lab.kubernetes.client import Json
 from lab.kubernetes.workqueue import WorkQueue
 from lab.rancher import definitions, resources as r
+from lab.rancher.guest import licence
 from lab.rancher.world import World
 
 CHART = "gpu-operator"
@@ -25,7 +26,7 @@ DETECT_SECONDS = 5.0
 DEFAULT_NAMESPACE = "gpu-operator"
 PUBLIC_DRIVERS = "nvcr.io/nvidia"
 CONTAINERD_SOCKET = "/run/k3s/containerd/containerd.sock"
-LICENCE_KEYS = ("client_configuration_token.tok", "gridd.conf")
+LICENCE_KEYS = (licence.TOKEN, licence.CONF)
 PRESENT_LABEL = "nvidia.com/gpu.present"
 DRIVER, TOOLKIT, PLUGIN = (
     "nvidia-driver-daemonset",
@@ -43,6 +44,8 @@ class GpuOperator:
         self.on_change: list[Callable[[], None]] = []
         self._installed: dict[str, str] = {}
         self._operating = False
+        # By the uid of the driver's pods.
+        self._licensed: dict[str, bool] = {}
 
     def run(self) -> None:
         self._queue = WorkQueue(self._world.clock, "gpu operator", self._reconcile, workers=1)
@@ -50,7 +53,7 @@ class GpuOperator:
         def noticed(old: Json | None, new: Json | None) -> None:
             self._queue.add("all")
 
-        for resource in (r.HELM_CHART, r.POLICY, r.NODE, r.SECRET, r.DAEMON_SET):
+        for resource in (r.HELM_CHART, r.POLICY, r.NODE, r.SECRET, r.CONFIG_MAP, r.DAEMON_SET):
             self._world[resource].listen(noticed)
         self._queue.add("all")
 
@@ -104,7 +107,8 @@ class GpuOperator:
         spec = chart["spec"]
         values = yaml.safe_load(spec.get("valuesContent") or "{}") or {}
         namespace = spec.get("targetNamespace") or DEFAULT_NAMESPACE
-        asked = yaml.safe_dump([values, namespace], sort_keys=True)
+        version = str(spec.get("version") or "")
+        asked = yaml.safe_dump([values, namespace, version], sort_keys=True)
         if self._installed.get(name) == asked:
             return
         await self._world.clock.sleep(INSTALL_SECONDS)
@@ -114,11 +118,11 @@ class GpuOperator:
             await self._world.client.create_if_absent(r.NAMESPACE.collection, {"metadata": {"name": namespace}})
         runtime = {"metadata": {"name": "nvidia"}, "handler": "nvidia"}
         await self._world.client.create_if_absent(r.RUNTIME_CLASS.collection, runtime)
-        policy = self._policy()
+        policy, content = self._policy(), {"spec": _policy_of(values, version)}
         if policy is None:
-            policy = await self._world[r.POLICY].create({"metadata": {"name": POLICY_NAME}, "spec": _policy_of(values)})
+            policy = await self._world[r.POLICY].create({"metadata": {"name": POLICY_NAME}, **content})
         else:
-            policy = await self._world[r.POLICY].replace(policy | {"spec": _policy_of(values)})
+            policy = await self._world[r.POLICY].replace(policy | content)
         await self._world.write_status(r.POLICY, policy, {"namespace": namespace})
         await self._world.write_status(r.HELM_CHART, chart, {"jobName": f"helm-install-{name}"})
         self._installed[name] = asked
@@ -168,19 +172,46 @@ class GpuOperator:
         image = f"{repository}/driver:{version or 'latest'}"
         if repository.startswith(PUBLIC_DRIVERS) or not version:
             return "ImagePullBackOff", f'Back-off pulling image "{image}": there is no public driver for vGPU guests'
-        name = (driver.get("licensingConfig") or {}).get("secretName")
+        # Without any license the driver works, unlicensed.
+        kind, name = _source_of(licence.source(driver))
         if not name:
-            return "CrashLoopBackOff", "no licence is configured: driver.licensingConfig.secretName is empty"
-        secret = self._world[r.SECRET].get(name, namespace)
-        if secret is None:
+            return None
+        found = self._licence_object(kind, name, namespace)
+        if found is None:
             return (
                 "ContainerCreating",
-                f'MountVolume.SetUp failed for volume "licensing-config": secret "{name}" not found',
+                f'MountVolume.SetUp failed for volume "{licence.VOLUME}": {kind} "{name}" not found',
             )
-        missing = [key for key in LICENCE_KEYS if key not in (secret.get("data") or {})]
+        missing = [key for key in LICENCE_KEYS if key not in (found.get("data") or {})]
         if missing:
-            return "ContainerCreating", f"references non-existent secret key: {', '.join(missing)}"
+            return "ContainerCreating", f"references non-existent {kind} key: {', '.join(missing)}"
         return None
+
+    def _licence_object(self, kind: str, name: str, namespace: str) -> Json | None:
+        resource = r.SECRET if kind == "secret" else r.CONFIG_MAP
+        return self._world[resource].get(name, namespace)
+
+    # Licenses
+    def started(self, pod: Json) -> None:
+        """The driver reads its license when its pod starts. What is changed in place later is not seen (subPath)."""
+        if (pod["metadata"].get("labels") or {}).get("app") != DRIVER or pod["metadata"]["uid"] in self._licensed:
+            return
+        volumes = [one for one in pod["spec"].get("volumes") or [] if one["name"] == licence.VOLUME]
+        kind, name = _source_of(volumes[0] if volumes else None)
+        found = self._licence_object(kind, name, pod["metadata"]["namespace"]) if name else None
+        self._licensed[pod["metadata"]["uid"]] = found is not None and licence.accepted(licence.content(found))
+
+    def licensed(self, node: str) -> bool:
+        """Whether the vGPUs of a node are licensed. A driver in the image brings its license."""
+        policy = self._policy() or {}
+        if not ((policy.get("spec") or {}).get("driver") or {}).get("enabled", True):
+            return self.driver_in_image.get(node, False)
+        drivers = [
+            pod
+            for pod in self._world[r.POD].all()
+            if (pod["metadata"].get("labels") or {}).get("app") == DRIVER and pod["spec"].get("nodeName") == node
+        ]
+        return any(self._licensed.get(pod["metadata"]["uid"], False) for pod in drivers)
 
     async def _operate(self, policy: Json) -> None:
         nodes = [
@@ -202,10 +233,16 @@ class GpuOperator:
         namespace, spec = self._namespace(policy), policy.get("spec") or {}
         for name, part in ((DRIVER, "driver"), (TOOLKIT, "toolkit"), (PLUGIN, "devicePlugin")):
             wanted = (spec.get(part) or {}).get("enabled", True)
-            there = self._world[r.DAEMON_SET].get(name, namespace) is not None
-            if wanted and not there:
-                await self._world[r.DAEMON_SET].create(_daemon_set(name, namespace), namespace)
-            elif there and not wanted:
+            there = self._world[r.DAEMON_SET].get(name, namespace)
+            volume = licence.source(spec.get("driver") or {}) if name == DRIVER else None
+            body = _daemon_set(name, namespace, [volume] if volume else [])
+            if wanted and there is None:
+                await self._world[r.DAEMON_SET].create(body, namespace)
+            elif wanted and there is not None and _volumes(there) != _volumes(body):
+                # The pods are replaced one by one.
+                change = {"spec": {"template": {"spec": {"volumes": _volumes(body) or None}}}}
+                await self._world[r.DAEMON_SET].patch(there, change)
+            elif there is not None and not wanted:
                 await self._world.remove(r.DAEMON_SET, name, namespace)
 
     async def _state(self, policy: Json, *, ready: bool, message: str) -> None:
@@ -231,17 +268,40 @@ def _is_ours(chart: Json) -> bool:
     return name.rsplit("/", maxsplit=1)[-1] == CHART and "deletionTimestamp" not in chart["metadata"]
 
 
-def _policy_of(values: Json) -> Json:
-    """What the chart's template takes over."""
+def _policy_of(values: Json, chart_version: str) -> Json:
+    """What the chart's template takes over, and its definition keeps."""
     parts = ("operator", "driver", "toolkit", "devicePlugin", "dcgmExporter", "gfd", "mig", "vgpuManager", "validator")
-    return {part: values[part] for part in parts if part in values}
+    kept = {part: values[part] for part in parts if part in values}
+    return {**kept, "driver": licence.pruned(values, chart_version)} if "driver" in kept else kept
+
+
+def _source_of(volume: Json | None) -> tuple[str, str]:
+    """Kind and name of the object that a license volume mounts."""
+    if volume and "secret" in volume:
+        return "secret", str(volume["secret"]["secretName"])
+    if volume and "configMap" in volume:
+        return "configmap", str(volume["configMap"]["name"])
+    return "", ""
+
+
+def _volumes(daemon_set: Json) -> list[Json]:
+    """Without the defaults of the API server."""
+    found = daemon_set["spec"]["template"]["spec"].get("volumes") or []
+    return [
+        {
+            "name": one["name"],
+            **({"secret": {"secretName": one["secret"]["secretName"]}} if "secret" in one else {}),
+            **({"configMap": {"name": one["configMap"]["name"]}} if "configMap" in one else {}),
+        }
+        for one in found
+    ]
 
 
 def _env(part: Json) -> dict[str, str]:
     return {one.get("name", ""): str(one.get("value", "")) for one in part.get("env") or []}
 
 
-def _daemon_set(name: str, namespace: str) -> Json:
+def _daemon_set(name: str, namespace: str, volumes: list[Json]) -> Json:
     labels = {"app": name, "app.kubernetes.io/part-of": "gpu-operator"}
     return {
         "metadata": {"name": name, "namespace": namespace, "labels": labels},
@@ -253,6 +313,7 @@ def _daemon_set(name: str, namespace: str) -> Json:
                     "nodeSelector": {PRESENT_LABEL: "true"},
                     "tolerations": [{"operator": "Exists"}],
                     "containers": [{"name": name.removesuffix("-daemonset"), "image": f"lab/{name}"}],
+                    "volumes": volumes,
                 },
             },
         },

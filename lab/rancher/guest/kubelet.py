@@ -12,6 +12,7 @@ from lab.kubernetes import certificates, controlplane
 from lab.kubernetes.client import ApiError, Json
 from lab.kubernetes.workqueue import WorkQueue
 from lab.rancher import resources as r
+from lab.rancher.guest import licence
 from lab.rancher.guest.gpu_operator import GpuOperator
 from lab.rancher.world import World
 from lab.rundir import RunDir
@@ -40,7 +41,8 @@ class GuestKubelet:
         # How many vGPUs a node's VM has.
         self._gpus = gpus
         self.port = 0
-        self._logs: dict[str, str] = {}
+        # By pod and container.
+        self._logs: dict[str, dict[str, str]] = {}
         self._taken: dict[str, tuple[str, int]] = {}
 
     async def run(self) -> None:
@@ -80,7 +82,7 @@ class GuestKubelet:
 
     async def _log(self, request: web.Request) -> web.Response:
         key = f"{request.match_info['namespace']}/{request.match_info['pod']}"
-        return web.Response(text=self._logs.get(key, ""))
+        return web.Response(text=self._logs.get(key, {}).get(request.match_info["container"], ""))
 
     # Pods
     async def _reconcile(self, key: str) -> None:
@@ -104,14 +106,35 @@ class GuestKubelet:
                 await self._write(pod, {"phase": "Failed", "reason": reason, "message": f"Allocate failed: no {GPU}"})
                 return
             self._taken[key] = (pod["spec"]["nodeName"], wanted)
+            if not await self._initialise(key, pod):
+                return
         if _ends(pod):
             await self._run_to_end(key, pod)
         else:
-            await self._write(pod, self._running(pod))
+            status = self._running(pod)
+            if self._operator.trouble(pod) is None:
+                self._operator.started(pod)
+            await self._write(pod, status)
 
     def _free(self, node: str) -> int:
         offered = self._gpus.get(node, 0) if self._operator.serves(node) else 0
         return offered - sum(count for where, count in self._taken.values() if where == node)
+
+    async def _initialise(self, key: str, pod: Json) -> bool:
+        """Run the init containers, one after the other. Whether the pod goes on."""
+        for container in pod["spec"].get("initContainers") or []:
+            if "nvidia-smi" not in " ".join(container.get("command") or []):
+                continue
+            node, gpus = pod["spec"]["nodeName"], _limit(container)
+            good = gpus > 0 and pod["spec"].get("runtimeClassName") == "nvidia"
+            licensed = good and self._operator.licensed(node)
+            if good and not licensed:
+                # The script looks again and again until its time is up.
+                await self._world.clock.sleep(float(_environment(container).get("SECONDS_TO_WAIT", 0)))
+                licensed = self._operator.licensed(node)
+            text = licence.smi(gpus, licensed=licensed) if good else "/bin/sh: 1: nvidia-smi: not found\n"
+            self._logs.setdefault(key, {})[container["name"]] = text
+        return self._world[r.POD].get(*reversed(key.split("/"))) is not None
 
     async def _run_to_end(self, key: str, pod: Json) -> None:
         await self._write(pod, self._running(pod))
@@ -120,7 +143,7 @@ class GuestKubelet:
         good = True
         if any(part in image for part in VECTOR_ADD):
             good = _gpus_of(pod) > 0 and pod["spec"].get("runtimeClassName") == "nvidia"
-            self._logs[key] = PASSED if good else FAILED
+            self._logs.setdefault(key, {})[pod["spec"]["containers"][0]["name"]] = PASSED if good else FAILED
         self._taken.pop(key, None)
         code = 0 if good else 1
         ended = {
@@ -193,7 +216,15 @@ def _ends(pod: Json) -> bool:
 
 
 def _gpus_of(pod: Json) -> int:
-    return sum(
-        int(((container.get("resources") or {}).get("limits") or {}).get(GPU, 0))
-        for container in pod["spec"]["containers"]
-    )
+    """Init containers run before the others, and leave their GPUs to them."""
+    spec = pod["spec"]
+    together = sum(_limit(container) for container in spec["containers"])
+    return max([together, *(_limit(container) for container in spec.get("initContainers") or [])])
+
+
+def _limit(container: Json) -> int:
+    return int(((container.get("resources") or {}).get("limits") or {}).get(GPU, 0))
+
+
+def _environment(container: Json) -> dict[str, str]:
+    return {one["name"]: str(one.get("value", "")) for one in container.get("env") or []}

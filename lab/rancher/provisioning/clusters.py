@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 from typing import Any
 
 from lab.harvester.node.kubelet import timestamp
@@ -11,7 +10,7 @@ from lab.kubernetes.workqueue import WorkQueue
 from lab.rancher import machine_flags, resources as r
 from lab.rancher.driver.operations import random_part
 from lab.rancher.guest.clusters import Guests
-from lab.rancher.provisioning import machines, rollout
+from lab.rancher.provisioning import machines, names, rollout
 from lab.rancher.provisioning.machines import Machines
 from lab.rancher.provisioning.rollout import next_replicas
 from lab.rancher.world import World
@@ -102,7 +101,7 @@ class Clusters:
             return trouble
         content = machine_flags.content_of(config, pool.get("dynamicSchemaSpec"))
         digest = machine_flags.digest_of({"config": config_name, "content": content})
-        deployment = await self._deployment(cluster, pool, f"{cluster_name}-{pool['name']}-{digest}")
+        deployment = await self._deployment(cluster, pool, self._template_name(cluster_name, pool, digest))
         if pool.get("paused"):
             return ""
         template = await self._template(deployment, digest, content)
@@ -120,6 +119,10 @@ class Clusters:
                 await self._rancher.remove(r.MACHINE_SET, name, namespace)
         await self._count_up(deployment, list(sets.values()), new["metadata"]["name"])
         return ""
+
+    @staticmethod
+    def _template_name(cluster: str, pool: Json, digest: str) -> str:
+        return names.concatenated(names.concatenated(cluster, pool["name"]), digest)
 
     async def _take_ownership(self, cluster: Json, config: Json) -> str:
         """A machine config belongs to the first cluster that uses it, and no other can: Rancher's takeOwnership."""
@@ -150,7 +153,7 @@ class Clusters:
 
     async def _deployment(self, cluster: Json, pool: Json, template: str) -> Json:
         namespace, cluster_name = cluster["metadata"]["namespace"], cluster["metadata"]["name"]
-        name = f"{cluster_name}-{pool['name']}"
+        name = names.concatenated(cluster_name, pool["name"])
         labels = {
             r.CLUSTER_NAME_LABEL: cluster_name,
             r.DEPLOYMENT_LABEL: name,
@@ -187,7 +190,12 @@ class Clusters:
             metadata = {
                 "name": name,
                 "namespace": namespace,
-                "labels": labels | (pool.get("machineDeploymentLabels") or {}),
+                # Those of the pool; its name is in the template only.
+                "labels": {
+                    r.CLUSTER_NAME_LABEL: cluster_name,
+                    **(pool.get("labels") or {}),
+                    **(pool.get("machineDeploymentLabels") or {}),
+                },
             }
             return await self._rancher[r.DEPLOYMENT].create({"metadata": metadata, "spec": spec}, namespace)
         if found["spec"] != spec:
@@ -196,7 +204,7 @@ class Clusters:
 
     async def _template(self, deployment: Json, digest: str, content: Json) -> str:
         namespace = deployment["metadata"]["namespace"]
-        name = f"{deployment['metadata']['name']}-{digest}"
+        name = names.concatenated(deployment["metadata"]["name"], digest)
         if self._rancher[r.TEMPLATE].get(name, namespace) is None:
             labels = {r.CLUSTER_NAME_LABEL: deployment["spec"]["clusterName"]}
             await self._rancher[r.TEMPLATE].create(
@@ -222,7 +230,7 @@ class Clusters:
                 "spec": deployment["spec"]["template"]["spec"],
             },
         }
-        metadata = {"name": f"{name}-{random_part()}", "namespace": namespace, "labels": labels}
+        metadata = {"name": names.generated(name, random_part()), "namespace": namespace, "labels": labels}
         return await self._rancher[r.MACHINE_SET].create({"metadata": metadata, "spec": spec}, namespace)
 
     def _sets(self, deployment: Json) -> list[Json]:
@@ -251,7 +259,7 @@ class Clusters:
             machine_set["spec"]["template"]["spec"]["infrastructureRef"]["name"], namespace
         )
         for _ in range(-surplus):
-            name = f"{machine_set['metadata']['name']}-{random_part()}"
+            name = names.generated(machine_set["metadata"]["name"], random_part())
             content = ((template or {}).get("spec") or {}).get("template", {}).get("spec") or {}
             machine, infra = machines.body(name, namespace, machine_set, pool, content)
             await self._rancher[r.INFRA_MACHINE].create(infra, namespace)
@@ -362,13 +370,11 @@ def _condition(cluster: Json, kind: str, ready: bool, message: str) -> Json:
     return said | {"lastUpdateTime": timestamp()}
 
 
-def credential_of(cluster: Json, secrets: dict[str, Json]) -> tuple[str, str]:
-    """The id of the Harvester that a cluster's machines go to, or what is wrong with its credential."""
-    reference = str(cluster["spec"].get("cloudCredentialSecretName") or "")
+def credential_of(cluster: Json, pool: str, secrets: dict[str, Json]) -> tuple[Json | None, str]:
+    """The Secret that a pool's machines are created with, or what is wrong. The pool's own outranks the cluster's."""
+    entries = (cluster["spec"].get("rkeConfig") or {}).get("machinePools") or []
+    own = [str(one.get("cloudCredentialSecretName") or "") for one in entries if one.get("name") == pool]
+    reference = "".join(own) or str(cluster["spec"].get("cloudCredentialSecretName") or "")
     namespace, _, name = reference.rpartition(":")
     secret = secrets.get(f"{namespace or r.CREDENTIALS_NAMESPACE}/{name}")
-    if secret is None:
-        return "", f'secrets "{name}" not found'
-
-    data = {key: base64.b64decode(value).decode() for key, value in (secret.get("data") or {}).items()}
-    return data.get("harvestercredentialConfig-clusterId", ""), ""
+    return secret, "" if secret else f'secrets "{name}" not found'

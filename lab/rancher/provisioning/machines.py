@@ -26,6 +26,7 @@ BOOTSTRAP = 30.0
 # From a failed machine to its deletion.
 GIVE_UP = 10.0
 FINALIZER = "machine.cluster.x-k8s.io"
+UNAUTHORIZED = "Unauthorized"
 
 
 @dataclass
@@ -42,8 +43,8 @@ class Machines:
         rancher: World,
         harvester: Harvester,
         guests: Guests,
-        driver_release: Driver,
-        credential_trouble: Callable[[Json], str],
+        driver_release: Callable[[], Driver],
+        credential_trouble: Callable[[Json, str], str],
     ) -> None:
         self._rancher = rancher
         self._harvester = harvester
@@ -65,7 +66,14 @@ class Machines:
             if thing is not None:
                 self.look_at(thing["metadata"]["name"])
 
+        def credential_noticed(old: Json | None, new: Json | None) -> None:
+            for machine in self._rancher[r.MACHINE].all():
+                if "deletionTimestamp" in machine["metadata"]:
+                    self._queue.add(_key(machine))
+
         self._rancher[r.MACHINE].listen(noticed)
+        for resource in (r.SECRET, r.TOKEN):
+            self._rancher[resource].listen(credential_noticed)
         self._harvester[h.VMI].listen(guest_noticed)
         self._harvester[h.VM].listen(guest_noticed)
 
@@ -107,16 +115,17 @@ class Machines:
         await self._phase(machine, "Provisioning", "InfrastructureReady", "creating server of kind (HarvesterMachine)")
         name = _infra(machine)
         try:
-            trouble = self._credential_trouble(cluster)
+            release = self._driver()
+            trouble = self._credential_trouble(cluster, pool_of(machine))
             if trouble:
                 raise DriverError("", trouble)
             flags = machine_flags.flags_of(
                 infra.get("spec") or {},
                 cluster=cluster["metadata"]["name"],
                 cluster_id="",
-                named=self._driver.labels,
+                named=release.labels,
             )
-            settings = await operations.create(self._harvester.admin, self._driver, name, flags)
+            settings = await operations.create(self._harvester.admin, release, name, flags)
         except DriverError as error:
             await self._fail(machine, error.text)
             return
@@ -196,6 +205,9 @@ class Machines:
             await guest.remove_node(name)
         # Asked of the API server: the cache may not have seen a VM that was made a moment ago.
         if await self._harvester.admin.get_or_none(h.VM.path(name, namespace)) is not None:
+            if self._is_locked_out(machine):
+                await self._phase(machine, "Deleting", "InfrastructureReady", _not_deleted(machine))
+                return
             await operations.remove(self._harvester.admin, name, namespace)
             # Its disappearance brings us back here.
             return
@@ -203,6 +215,22 @@ class Machines:
         self._booting.pop(key, None)
         await self._rancher.remove(r.INFRA_MACHINE, name, machine["metadata"]["namespace"])
         await self._rancher.drop_finalizers(r.MACHINE, machine)
+
+    def _is_locked_out(self, machine: Json) -> bool:
+        """With an expired token the driver cannot delete its VM either (rancher#44912)."""
+        cluster = self._rancher[r.CLUSTER].get(machine["spec"]["clusterName"], machine["metadata"]["namespace"])
+        return cluster is not None and self._credential_trouble(cluster, pool_of(machine)) == UNAUTHORIZED
+
+
+def _not_deleted(machine: Json) -> str:
+    return (
+        f"failed deleting server [{machine['metadata']['namespace']}/{_infra(machine)}] of kind (HarvesterMachine) for"
+        f" machine {machine['metadata']['name']} in infrastructure provider: DeleteError: {UNAUTHORIZED}"
+    )
+
+
+def pool_of(machine: Json) -> str:
+    return str((machine["metadata"].get("labels") or {}).get(r.POOL_LABEL, ""))
 
 
 def body(name: str, namespace: str, machine_set: Json, pool: Json, content: Json) -> tuple[Json, Json]:

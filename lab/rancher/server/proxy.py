@@ -13,7 +13,11 @@ from aiohttp import web
 
 from lab.kubernetes import certificates, controlplane, kubeconfig
 from lab.kubernetes.client import Client
+from lab.rancher import resources as r
+from lab.rancher.driver.operations import random_part
 from lab.rancher.provisioning.harvester_side import CLOUD_PROVIDER_ROLE
+from lab.rancher.server import tokens
+from lab.rancher.world import World
 from lab.rundir import RunDir
 
 LOCAL = "local"
@@ -27,8 +31,9 @@ Find = Callable[[str], RunDir | None]
 
 
 class Proxy:
-    def __init__(self, run: RunDir, token: str, find: Find) -> None:
+    def __init__(self, run: RunDir, token: str, find: Find, world: World) -> None:
         self._run = run
+        self._world = world
         self._token = token
         self._find = find
         # By cluster and user.
@@ -68,14 +73,26 @@ class Proxy:
         return web.Response(text="pong")
 
     def _user(self, request: web.Request) -> str | None:
-        """The administrator's key is known; one of anybody else has another name before the same secret."""
+        """The administrator's key is known; one of anybody else has another name before the same secret.
+
+        Those in kubeconfigs are Token objects, and may have expired.
+        """
         kind, _space, token = request.headers.get("Authorization", "").partition(" ")
         if kind != "Bearer" or not token:
             return None
         if token == self._token:
             return USER
         name, _colon, secret = token.removeprefix("token-").partition(":")
-        return name if name and secret == self._token.partition(":")[2] else None
+        if not name or secret != self._secret:
+            return None
+        if not name.startswith(tokens.KUBECONFIG_PREFIX):
+            return name
+        found = self._world[r.TOKEN].get(name)
+        return None if found is None or tokens.is_expired(found, tokens.utc_now()) else str(found["userId"])
+
+    @property
+    def _secret(self) -> str:
+        return self._token.partition(":")[2]
 
     def _refusal(self, request: web.Request) -> web.Response | None:
         if self._user(request) is not None:
@@ -140,12 +157,16 @@ class Proxy:
             self._find(identity)
         except KeyError:
             return _error(404, "NotFound", f'clusters.management.cattle.io "{identity}" not found')
-        config = self.kubeconfig(identity)
+        setting = self._world[r.SETTING].get(tokens.TTL_SETTING) or {}
+        minutes = int(setting.get("value") or tokens.DEFAULT_TTL_MINUTES)
+        name = f"{tokens.KUBECONFIG_PREFIX}{self._user(request)}-{random_part()}"
+        await self._world[r.TOKEN].create(tokens.body(name, self._user(request) or "", minutes, tokens.utc_now()))
+        config = self.kubeconfig(identity, f"{name}:{self._secret}")
         return web.json_response(
             {"type": "generateKubeConfigOutput", "config": yaml.safe_dump(config, sort_keys=False)}
         )
 
-    def kubeconfig(self, identity: str) -> dict[str, object]:
+    def kubeconfig(self, identity: str, token: str = "") -> dict[str, object]:
         """As one downloads it from Rancher: the proxy's address, and a token."""
         authority = certificates.authority(self._run).cert.read_bytes()
         return {
@@ -160,7 +181,7 @@ class Proxy:
                     },
                 }
             ],
-            "users": [{"name": identity, "user": {"token": self._token}}],
+            "users": [{"name": identity, "user": {"token": token or self._token}}],
             "contexts": [{"name": identity, "context": {"user": identity, "cluster": identity}}],
             "current-context": identity,
         }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import secrets
 from pathlib import Path
 
@@ -12,15 +13,19 @@ from lab.clock import Clock
 from lab.harvester import wipe
 from lab.harvester.cluster import Cluster as Harvester
 from lab.kubernetes import controlplane, custom_resources
-from lab.kubernetes.client import Client
+from lab.kubernetes.client import Client, Json
+from lab.kubernetes.resource import Resource
+from lab.kubernetes.workqueue import WorkQueue
 from lab.rancher import definitions, resources as r
-from lab.rancher.driver.driver_flags import DRIVERS, MASTER, V0_7_2
+from lab.rancher.driver import driver_flags
+from lab.rancher.driver.driver_flags import Driver
 from lab.rancher.guest import clusters
 from lab.rancher.guest.clusters import Guests
 from lab.rancher.provisioning import harvester_side
 from lab.rancher.provisioning.clusters import Clusters, credential_of
 from lab.rancher.provisioning.harvester_side import Volumes
-from lab.rancher.provisioning.machines import Machines
+from lab.rancher.provisioning.machines import UNAUTHORIZED, Machines
+from lab.rancher.server import tokens
 from lab.rancher.server.proxy import LOCAL, Proxy
 from lab.rancher.world import World
 from lab.rundir import RunDir, write_atomically
@@ -37,9 +42,24 @@ WATCHED = (
     r.TEMPLATE,
     r.INFRA_MACHINE,
     r.SECRET,
+    r.NODE_DRIVER,
+    r.TOKEN,
+    r.SETTING,
 )
 # Owners before what they would make again.
-WIPED = (r.CLUSTER, r.DEPLOYMENT, r.MACHINE_SET, r.MACHINE, r.INFRA_MACHINE, r.TEMPLATE, r.CONFIG, r.MANAGEMENT_CLUSTER)
+WIPED = (
+    r.CLUSTER,
+    r.DEPLOYMENT,
+    r.MACHINE_SET,
+    r.MACHINE,
+    r.INFRA_MACHINE,
+    r.TEMPLATE,
+    r.CONFIG,
+    r.MANAGEMENT_CLUSTER,
+    r.NODE_DRIVER,
+    r.TOKEN,
+    r.SETTING,
+)
 
 
 def folder(run: RunDir) -> RunDir:
@@ -94,15 +114,14 @@ async def _wipe(run: RunDir) -> None:
 
 
 class Rancher:
-    def __init__(self, run: RunDir, clock: Clock, harvester: Harvester, client: Client, driver: str) -> None:
+    def __init__(self, run: RunDir, clock: Clock, harvester: Harvester, client: Client) -> None:
         self._run = run
         self._harvester = harvester
         self.world = World(clock, client)
-        self.proxy = Proxy(folder(run), (folder(run).path / "token").read_text(), self._find)
+        self.proxy = Proxy(folder(run), (folder(run).path / "token").read_text(), self._find, self.world)
         self._guests = Guests(run, self.world, harvester_side.has_driver)
         self._guests.on_stop = self.proxy.forget
-        release = DRIVERS[driver] if driver else (MASTER if harvester.version.vendor_vfio else V0_7_2)
-        self._machines = Machines(self.world, harvester, self._guests, release, self._credential_trouble)
+        self._machines = Machines(self.world, harvester, self._guests, self._driver, self._credential_trouble)
         self._guests.on_change = self._machines.look_again
         self._clusters = Clusters(self.world, self._guests)
         self._volumes = Volumes(harvester)
@@ -120,6 +139,8 @@ class Rancher:
         self.world.watch(*WATCHED)
         await self.world.watched()
         await self._seed()
+        self._endless = WorkQueue(self.world.clock, "credential tokens", self._keep_valid, workers=1)
+        self.world[r.SECRET].listen(self._credential_noticed)
         self._volumes.run()
         self._machines.run()
         self._clusters.run()
@@ -132,7 +153,20 @@ class Rancher:
         await self.world.sync()
         await self._guests.sync()
 
+    async def _create_if_absent(self, resource: Resource, body: Json) -> None:
+        named = {"apiVersion": resource.api_version, "kind": resource.kind}
+        await self.world.client.create_if_absent(resource.collection, named | body)
+
     async def _seed(self) -> None:
+        url = driver_flags.URL.format(name=driver_flags.RELEASED.name)
+        driver = {"active": True, "builtin": True, "displayName": "harvester", "url": url}
+        await self._create_if_absent(r.NODE_DRIVER, {"metadata": {"name": "harvester"}, "spec": driver})
+        for name, value in (
+            (tokens.VERSION_SETTING, tokens.DEFAULT_VERSION),
+            (tokens.TTL_SETTING, tokens.DEFAULT_TTL_MINUTES),
+        ):
+            setting = {"metadata": {"name": name}, "value": value, "default": value}
+            await self._create_if_absent(r.SETTING, setting)
         for name, provider in ((LOCAL, "rke2"), (HARVESTER_ID, "harvester")):
             body = {
                 "apiVersion": r.MANAGEMENT_CLUSTER.api_version,
@@ -166,9 +200,36 @@ class Rancher:
         guest = self._guests.by_id.get(identity)
         return guest.run if guest else None
 
-    def _credential_trouble(self, cluster: dict[str, object]) -> str:
-        """A credential outlives the Harvester's registration, and is of no use then (harvester.md 14.8)."""
-        identity, trouble = credential_of(cluster, self.world[r.SECRET].objects)
-        if trouble or identity == HARVESTER_ID:
+    def _driver(self) -> Driver:
+        """Rancher downloads the driver from the URL of the NodeDriver."""
+        found = self.world[r.NODE_DRIVER].get("harvester") or {}
+        return driver_flags.at(str((found.get("spec") or {}).get("url") or ""))
+
+    def _credential_trouble(self, cluster: Json, pool: str) -> str:
+        """A credential outlives the Harvester's registration and its own token (harvester.md 14.8, rancher#44912)."""
+        secret, trouble = credential_of(cluster, pool, self.world[r.SECRET].objects)
+        if secret is None:
             return trouble
-        return f'clusters.management.cattle.io "{identity}" not found'
+        identity = base64.b64decode((secret.get("data") or {}).get("harvestercredentialConfig-clusterId", "")).decode()
+        if identity != HARVESTER_ID:
+            return f'clusters.management.cattle.io "{identity}" not found'
+        return "" if self._is_valid(tokens.name_in(secret)) else UNAUTHORIZED
+
+    def _is_valid(self, token: str) -> bool:
+        """Keys that the lab itself gives out are no objects, and never expire."""
+        found = self.world[r.TOKEN].get(token)
+        return not token or (found is not None and not tokens.is_expired(found, tokens.utc_now()))
+
+    def _credential_noticed(self, old: Json | None, new: Json | None) -> None:
+        """From 2.12 on Rancher takes the time to live from the token in a Harvester credential."""
+        setting = self.world[r.SETTING].get(tokens.VERSION_SETTING) or {}
+        name = tokens.name_in(new) if new else ""
+        token = self.world[r.TOKEN].get(name) if name else None
+        if token and token.get("ttl") and tokens.never_expire(str(setting.get("value") or tokens.DEFAULT_VERSION)):
+            self._endless.add(name)
+
+    async def _keep_valid(self, name: str) -> None:
+        """The expiry stays in the object, and counts for nothing (rancher#49685)."""
+        token = self.world[r.TOKEN].get(name)
+        if token is not None:
+            await self.world[r.TOKEN].patch(token, {"ttl": 0})

@@ -33,6 +33,7 @@ from ansible_collections.vgpu.fleet.plugins.module_utils.rancher.client import (
     machines_path,
     vm_of,
 )
+from ansible_collections.vgpu.fleet.plugins.module_utils.rancher.compatibility import version_warning
 from ansible_collections.vgpu.fleet.plugins.module_utils.rancher.machine_driver import refuse_several_vgpus
 from ansible_collections.vgpu.fleet.plugins.module_utils.rancher.ownership import Reference, pool_entries
 from ansible_collections.vgpu.fleet.plugins.module_utils.rancher.pool import Change, Pool, PoolRequest
@@ -199,6 +200,8 @@ class PoolChange:
         """Refuse what Harvester has no room for, once GPUs that are still changing have settled."""
         if change.after is None or not change.after.resources:
             return
+        if warning := version_warning(self._rancher.version()):
+            self._warnings.append(warning)
         plan_when_settled(
             self._harvester_cluster,
             lambda harvester: self._refuse_what_has_no_room(change, harvester.snapshot),

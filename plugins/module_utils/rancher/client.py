@@ -21,6 +21,7 @@ from ansible_collections.vgpu.fleet.plugins.module_utils.kube import connection 
 from ansible_collections.vgpu.fleet.plugins.module_utils.kube.client import ApiClient, Forbidden, Json, NotFound
 from ansible_collections.vgpu.fleet.plugins.module_utils.kube.connection import ConnectionConfig
 from ansible_collections.vgpu.fleet.plugins.module_utils.kube.objects import ObjectList
+from ansible_collections.vgpu.fleet.plugins.module_utils.rancher.compatibility import VERSION_SETTING
 from ansible_collections.vgpu.fleet.plugins.module_utils.rancher.machine_config import MachineConfig
 from ansible_collections.vgpu.fleet.plugins.module_utils.rancher.machine_driver import NODE_DRIVER, MachineDriver
 from ansible_collections.vgpu.fleet.plugins.module_utils.rancher.ownership import CREDENTIALS_NAMESPACE, pool_entries
@@ -152,6 +153,13 @@ class Rancher:
             return MachineDriver.of(self.api.get_or_none(NODE_DRIVER))
         except Forbidden:
             return MachineDriver(problem="this user must not read NodeDriver harvester")
+
+    def version(self) -> str | None:
+        """The version of this Rancher; None if it cannot be read."""
+        try:
+            return str((self.api.get_or_none(VERSION_SETTING) or {}).get("value") or "") or None
+        except Forbidden:
+            return None
 
     # The Harvester behind it
     def credential(self, reference: str) -> Json | None:

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What NVIDIA's GPU operator has come to in a cluster, and what keeps it from being done."""
+"""The state of NVIDIA's GPU operator in a cluster, and what keeps it from being ready."""
 
 from __future__ import annotations
 
@@ -13,10 +13,12 @@ from ansible_collections.vgpu.fleet.plugins.plugin_utils.guest.objects import gp
 
 # The operator marks nodes on which it has found a GPU.
 PRESENT_LABEL = "nvidia.com/gpu.present"
+# The label app of the driver's pods begins with it.
+DRIVER_APP = "nvidia-driver-daemonset"
 
 
 def offers(nodes: Iterable[Mapping[str, Any]], expected: Mapping[str, Any]) -> dict[str, int]:
-    """How many GPUs each node offers that has or should have some."""
+    """How many GPUs each node offers, of the nodes that have or should have some."""
     found = {}
     for node in nodes:
         name, labels = node["metadata"]["name"], node["metadata"].get("labels") or {}
@@ -26,7 +28,7 @@ def offers(nodes: Iterable[Mapping[str, Any]], expected: Mapping[str, Any]) -> d
 
 
 def shortfalls(offered: Mapping[str, int], expected: Mapping[str, Any]) -> list[str]:
-    """Where nodes offer something else than they should, one sentence each."""
+    """A sentence for each node that does not offer the expected GPUs."""
     if not expected:
         none = [f"node {name} offers no GPU" for name, gpus in sorted(offered.items()) if not gpus]
         return none if offered else ["the operator has found a GPU on no node"]
@@ -40,7 +42,7 @@ def shortfalls(offered: Mapping[str, int], expected: Mapping[str, Any]) -> list[
 
 
 def is_ready(policies: Iterable[Mapping[str, Any]], values: Mapping[str, Any]) -> bool:
-    """Whether the policy is the one that was asked for by the chart's values, and all that it says is done."""
+    """Whether the policy has the driver and the license of the chart's values, and is ready."""
     wanted = _driver_of(values)
     return any(
         (policy.get("status") or {}).get("state") == "ready" and _driver_of(policy.get("spec") or {}) == wanted
@@ -48,14 +50,49 @@ def is_ready(policies: Iterable[Mapping[str, Any]], values: Mapping[str, Any]) -
     )
 
 
-def _driver_of(spec: Mapping[str, Any]) -> tuple[bool, str]:
+def _driver_of(spec: Mapping[str, Any]) -> tuple[str, ...]:
+    """The version of the driver and the name of its license; empty if the operator installs none."""
     driver = spec.get("driver") or {}
-    enabled = bool(driver.get("enabled", True))
-    return enabled, str(driver.get("version") or "") if enabled else ""
+    if not driver.get("enabled", True):
+        return ()
+    return str(driver.get("version") or ""), _licence_of(driver)
+
+
+def _licence_of(driver: Mapping[str, Any]) -> str:
+    config = driver.get("licensingConfig") or {}
+    return str(config.get("secretName") or config.get("configMapName") or "")
+
+
+def outdated_drivers(values: Mapping[str, Any], pods: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Driver pods that were started with another license, or are not ready yet."""
+    driver = values.get("driver") or {}
+    wanted = _licence_of(driver) if driver.get("enabled", True) else ""
+    if not wanted:
+        return []
+    found = []
+    for pod in pods:
+        if not str((pod["metadata"].get("labels") or {}).get("app", "")).startswith(DRIVER_APP):
+            continue
+        if wanted not in _mounted(pod) or not _is_ready(pod):
+            found.append(str(pod["metadata"]["name"]))
+    return sorted(found)
+
+
+def _mounted(pod: Mapping[str, Any]) -> set[str]:
+    """Names of the Secrets and ConfigMaps that a pod mounts."""
+    volumes = (pod.get("spec") or {}).get("volumes") or []
+    secrets = {str((one.get("secret") or {}).get("secretName") or "") for one in volumes}
+    return secrets | {str((one.get("configMap") or {}).get("name") or "") for one in volumes}
+
+
+def _is_ready(pod: Mapping[str, Any]) -> bool:
+    conditions = (pod.get("status") or {}).get("conditions") or []
+    ready = any((one.get("type"), one.get("status")) == ("Ready", "True") for one in conditions)
+    return ready and "deletionTimestamp" not in pod["metadata"]
 
 
 def complaints(policies: Iterable[Mapping[str, Any]], pods: Iterable[Mapping[str, Any]]) -> list[str]:
-    """What the policy says is wrong, and which of the operator's pods wait for what."""
+    """The errors of the policy, and what the operator's pods wait for."""
     said = [
         str(one["message"]).rstrip(".")
         for policy in policies

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A CUDA job on each GPU node of a cluster, and what its pod and its log say afterwards."""
+"""A job on each GPU node of a cluster that reads the licenses and runs CUDA, and its result."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from ansible_collections.vgpu.fleet.plugins.plugin_utils.guest import licence as licences
 from ansible_collections.vgpu.fleet.plugins.plugin_utils.guest.objects import RESOURCE, gpus_of, why
 
 Json = dict[str, Any]
@@ -18,6 +19,7 @@ Json = dict[str, Any]
 LABEL = "vgpu.fleet/smoke-test"
 NODE_ANNOTATION = "vgpu.fleet/node"
 PASSED = "Test PASSED"
+CUDA_CONTAINER, LICENCE_CONTAINER = "cuda", "licence"
 # What a run that was killed leaves behind goes by itself: a job that waits for a GPU ends at its deadline, and a job
 # that has ended is removed after a day.
 KEPT_SECONDS = 86400
@@ -36,10 +38,13 @@ class JobOptions:
     pull_secrets: Sequence[str] = ()
     # How long the run waits for its jobs.
     seconds: int = DEFAULT_SECONDS
+    # Whether every GPU of the node has to be licensed, and how long to wait for that.
+    licence: bool = True
+    licence_seconds: int = 300
 
 
 def jobs(nodes: Iterable[Mapping[str, Any]], names: Sequence[str], sample: JobOptions) -> list[Json]:
-    """One for each node of these names; without names, for each that offers a GPU."""
+    """One for each node of these names; without names, for each node that offers a GPU."""
     chosen = [node for node in nodes if (node["metadata"]["name"] in names if names else gpus_of(node))]
     return [_job(node, number, sample) for number, node in enumerate(chosen, start=1)]
 
@@ -51,7 +56,7 @@ def deadline(seconds: int) -> int:
 
 
 def _job(node: Mapping[str, Any], number: int, sample: JobOptions) -> Json:
-    """A node without GPUs is asked for none, so that the job runs there and CUDA tells what it finds."""
+    """On a node without GPUs the job requests none, so that it runs there and CUDA says what it finds."""
     name, labels = node["metadata"]["name"], node["metadata"].get("labels") or {}
     pod: Json = {
         "restartPolicy": "Never",
@@ -59,12 +64,14 @@ def _job(node: Mapping[str, Any], number: int, sample: JobOptions) -> Json:
         "tolerations": [{"operator": "Exists"}],
         "containers": [
             {
-                "name": "cuda",
+                "name": CUDA_CONTAINER,
                 "image": sample.image,
                 "resources": {"limits": {RESOURCE: sample.gpus} if gpus_of(node) else {}},
             }
         ],
     }
+    if sample.licence and gpus_of(node):
+        pod["initContainers"] = [_licence_container(node, sample)]
     if sample.runtime_class:
         pod["runtimeClassName"] = sample.runtime_class
     if sample.pull_secrets:
@@ -88,15 +95,39 @@ def _job(node: Mapping[str, Any], number: int, sample: JobOptions) -> Json:
     }
 
 
+def _licence_container(node: Mapping[str, Any], sample: JobOptions) -> Json:
+    """It requests all GPUs of the node: a pod sees the licenses of its own GPUs only."""
+    return {
+        "name": LICENCE_CONTAINER,
+        "image": sample.image,
+        "command": ["/bin/sh", "-c", licences.SCRIPT],
+        "env": [
+            # The container toolkit mounts nvidia-smi for this capability.
+            {"name": "NVIDIA_DRIVER_CAPABILITIES", "value": "compute,utility"},
+            {"name": "SECONDS_TO_WAIT", "value": str(sample.licence_seconds)},
+        ],
+        "resources": {"limits": {RESOURCE: gpus_of(node)}},
+    }
+
+
 def results(
-    ended: Iterable[Mapping[str, Any]], pods: Sequence[Mapping[str, Any]], logs: Mapping[str, str]
+    ended: Iterable[Mapping[str, Any]],
+    pods: Sequence[Mapping[str, Any]],
+    logs: Mapping[str, str],
+    licence_logs: Mapping[str, str] | None = None,
 ) -> list[Json]:
-    """By node: whether it passed, in how many seconds, the log, and if it did not pass what its pod says."""
+    """By node: whether it passed and in how many seconds, its log and licenses, and if it failed the reason."""
     found = []
     for one in ended:
         name, status = one["metadata"]["name"], one.get("status") or {}
-        log = logs.get(name, "")
-        passed = bool(status.get("succeeded")) and PASSED in log
+        log, shown = logs.get(name, ""), (licence_logs or {}).get(name, "")
+        computed = bool(status.get("succeeded")) and PASSED in log
+        gpus = _asked(one, LICENCE_CONTAINER)
+        licensed = licences.licences(shown)
+        # A pod that has not come as far as the license fails for another reason.
+        unlicensed = licences.problem(licensed, gpus, shown) if gpus and (shown or computed) else ""
+        passed = computed and not unlicensed
+        reasons = [unlicensed] if computed else [_reason(one, pods, log), unlicensed]
         found.append(
             {
                 "node": one["metadata"]["annotations"][NODE_ANNOTATION],
@@ -104,7 +135,10 @@ def results(
                 "passed": passed,
                 "seconds": _seconds(status),
                 "log": log,
-                "reason": "" if passed else _reason(one, pods, log),
+                "licensed": (bool(licensed) and not unlicensed) if gpus else None,
+                "licences": licensed,
+                "licence_expires": licences.earliest(licensed),
+                "reason": "" if passed else "; ".join(filter(None, reasons)),
             }
         )
     return sorted(found, key=lambda result: str(result["node"]))
@@ -119,9 +153,13 @@ def _seconds(status: Mapping[str, Any]) -> int | None:
     return int((done - began).total_seconds())
 
 
-def _asked(job: Mapping[str, Any]) -> int:
-    container = job["spec"]["template"]["spec"]["containers"][0]
-    return int(((container.get("resources") or {}).get("limits") or {}).get(RESOURCE, 0))
+def _asked(job: Mapping[str, Any], name: str = CUDA_CONTAINER) -> int:
+    """How many GPUs a container of the job requests."""
+    pod = job["spec"]["template"]["spec"]
+    for container in [*(pod.get("initContainers") or []), *pod["containers"]]:
+        if container["name"] == name:
+            return int(((container.get("resources") or {}).get("limits") or {}).get(RESOURCE, 0))
+    return 0
 
 
 def _reason(job: Mapping[str, Any], pods: Sequence[Mapping[str, Any]], log: str) -> str:
@@ -147,7 +185,7 @@ def _said(status: Mapping[str, Any]) -> list[str]:
         if one.get("type") == "PodScheduled" and one.get("status") == "False"
     ]
     said.append(why(status))
-    for container in status.get("containerStatuses") or []:
+    for container in [*(status.get("initContainerStatuses") or []), *(status.get("containerStatuses") or [])]:
         state = container.get("state") or {}
         ending = state.get("terminated") or {}
         if ending.get("exitCode"):

@@ -59,6 +59,8 @@ FAMILIES = {**CAPACITY, **DRIFT}
 DRIFT_KINDS = {
     HARVESTER: (
         "claim_left_behind",
+        "credential_expired",
+        "credential_expiring",
         "driver_addon",
         "invalid_annotation",
         "layout_differs",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -55,6 +55,20 @@ def rancher(running: Lab, tmp_path: Path) -> Iterator[Rancher]:
 def rancher_mdev(running: Lab, tmp_path: Path) -> Iterator[Rancher]:
     """On Harvester 1.7."""
     yield from _fresh(running, tmp_path, "1.7")
+
+
+@pytest.fixture
+def rancher_on(running: Lab, tmp_path: Path) -> Iterator[Callable[[str], Rancher]]:
+    """On the version of Harvester that the test names."""
+    begun: list[Iterator[Rancher]] = []
+
+    def begin(version: str) -> Rancher:
+        begun.append(_fresh(running, tmp_path, version))
+        return next(begun[-1])
+
+    yield begin
+    for one in begun:
+        next(one, None)
 
 
 @pytest.fixture(scope="session")

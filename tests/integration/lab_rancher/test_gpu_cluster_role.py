@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import base64
 import importlib.util
 import json
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+import yaml
 
 from tests.integration.api import NODES
 from tests.integration.modules.playbooks import Json, Playbooks, Result
-from tests.integration.ranchers import CLUSTERS, CONFIGS, FOUR_Q, Cluster, Rancher
+from tests.integration.ranchers import CLUSTERS, CONFIGS, FOUR_Q, MACHINES, TOKENS, Cluster, Rancher
 
 CREDENTIALS = "/api/v1/namespaces/cattle-global-data/secrets"
 PROVIDER = "/api/v1/namespaces/fleet-default/secrets/harvesterconfig-demo"
-OPERATOR, LICENCE = "/api/v1/namespaces/gpu-operator", "/api/v1/namespaces/gpu-operator/secrets/licensing-config"
+OPERATOR = "/api/v1/namespaces/gpu-operator"
 JOBS, PODS = "/apis/batch/v1/namespaces/default/jobs", "/api/v1/namespaces/default/pods"
 CHARTS = "/apis/helm.cattle.io/v1/namespaces/kube-system/helmcharts"
 POLICIES = "/apis/nvidia.com/v1/clusterpolicies"
@@ -119,10 +122,16 @@ def connection(rancher: Rancher) -> Json:
     }
 
 
+def licences(guest: Cluster, kind: str = "secrets") -> list[Json]:
+    """The license objects that the role has created."""
+    found = guest.items(f"{OPERATOR}/{kind}")
+    return [one for one in found if (one["metadata"].get("labels") or {}).get("vgpu.fleet/licence") == "gpu-operator"]
+
+
 def everything(rancher: Rancher, guest: Cluster) -> list[Any]:
     """The state of all that the roles write: its generation where somebody else writes the status."""
     kept = [*rancher.local.items(CONFIGS), rancher.local.read(f"{CREDENTIALS}/cc-demo"), rancher.local.read(PROVIDER)]
-    kept += [guest.read(OPERATOR), guest.read(LICENCE)]
+    kept += [guest.read(OPERATOR), *licences(guest)]
     counted = [rancher.local.read(f"{CLUSTERS}/demo"), guest.read(f"{CHARTS}/gpu-operator")]
     return [one["metadata"]["resourceVersion"] for one in kept] + [one["metadata"]["generation"] for one in counted]
 
@@ -143,7 +152,9 @@ def from_nothing(rancher: Rancher, plays: Playbooks) -> Cluster:
     assert len(guest.items(NODES)) == 3
     assert guest.items(JOBS) == []
     assert guest.read(OPERATOR)["metadata"]["labels"]["pod-security.kubernetes.io/enforce"] == "privileged"
-    assert set(guest.read(LICENCE)["data"]) == {"client_configuration_token.tok", "gridd.conf"}
+    (licence,) = licences(guest)
+    assert set(licence["data"]) == {"client_configuration_token.tok", "gridd.conf"}
+    assert all(one["licensed"] and one["licence_expires"] == "2026-12-24T08:05:09Z" for one in tested)
     spec = rancher.local.read(f"{CLUSTERS}/demo")["spec"]
     assert spec["cloudCredentialSecretName"] == "cattle-global-data:cc-demo"
     provider = spec["rkeConfig"]["machineSelectorConfig"][0]["config"]
@@ -205,6 +216,8 @@ def test_from_nothing_to_test_passed_and_what_is_told_when_something_is_missing(
     assert "rancher_gpu_cluster_kubernetes_version" in told[7]
     assert everything(rancher, guest) == before
 
+    expired_credential(rancher, plays)
+    unlicensed_and_renewed(rancher, plays, guest, there)
     waiting_in_vain(rancher, plays, guest, there)
     gone = plays.play(
         {"roles": [{"role": "vgpu.fleet.rancher_gpu_cluster", "vars": cluster(rancher, state="absent", pools=[])}]}
@@ -213,6 +226,110 @@ def test_from_nothing_to_test_passed_and_what_is_told_when_something_is_missing(
     assert not rancher.vms()
     assert rancher.local.items(CONFIGS) == []
     assert rancher.local.find(f"{CREDENTIALS}/cc-demo") is rancher.local.find(PROVIDER) is None
+
+
+def expired_credential(rancher: Rancher, plays: Playbooks) -> None:
+    """H8: the token of the role's own credential expires, nothing can be scaled then, and the role renews it."""
+    secret = f"{CREDENTIALS}/cc-demo"
+
+    def token() -> str:
+        content = base64.b64decode(
+            rancher.local.read(secret)["data"]["harvestercredentialConfig-kubeconfigContent"]
+        ).decode()
+        return str(yaml.safe_load(content)["users"][0]["user"]["token"].partition(":")[0])
+
+    def run() -> tuple[list[Result], str]:
+        results = plays.run_all(trying("rancher_gpu_cluster", cluster(rancher, wait=False)))
+        assert not failures(results), results[-1]["output"]
+        return results, token()
+
+    first = token()
+    expires = rancher.local.read(f"{TOKENS}/{first}")["expiresAt"]
+    assert datetime.fromisoformat(expires) > datetime.now(UTC) + timedelta(days=29)
+    soon = (datetime.now(UTC) + timedelta(days=11)).strftime("%Y-%m-%dT%H:%M:%SZ")
+    rancher.local.write(f"{TOKENS}/{first}", {"expiresAt": soon})
+    assert run()[1] == first
+    soon = (datetime.now(UTC) + timedelta(days=9)).strftime("%Y-%m-%dT%H:%M:%SZ")
+    rancher.local.write(f"{TOKENS}/{first}", {"expiresAt": soon})
+    drift = {
+        "vgpu_drift_rancher_url": rancher.env["RANCHER_URL"],
+        "vgpu_drift_rancher_ca_cert": rancher.env["LAB_RANCHER_CA_FILE"],
+    }
+    harvester = {"host": rancher.env["RANCHER_URL"] + "/k8s/clusters/" + rancher.env["LAB_RANCHER_HARVESTER_ID"]}
+    reported = plays.play(
+        {
+            "module_defaults": {"group/vgpu.fleet.harvester": harvester},
+            "roles": [{"role": "vgpu.fleet.vgpu_drift", "vars": drift}],
+        }
+    )
+    assert not failures(reported), reported[-1]["output"]
+    assert "credential_expiring" in json.dumps(reported)
+    results, second = run()
+    assert second != first
+    assert any(one.changed for one in results)
+    assert run()[1] == second
+    # It has expired: machines neither come nor go.
+    rancher.local.write(f"{TOKENS}/{second}", {"expiresAt": "2026-01-01T00:00:00Z"})
+    (gone, *_rest) = rancher.running("gpu")
+    rancher.local.delete(f"{MACHINES}/{gone}")
+    rancher.until(lambda: "DeleteError: Unauthorized" in json.dumps(rancher.local.find(f"{MACHINES}/{gone}")))
+    assert run()[1] not in (first, second)
+    rancher.until(lambda: rancher.local.find(f"{MACHINES}/{gone}") is None)
+    rancher.ready("demo")
+    # From 2.12 on Rancher itself keeps the token, whatever its expiry says.
+    rancher.set("server-version", "v2.12.0")
+    rancher.local.delete(secret)
+    _results, last = run()
+    rancher.until(lambda: rancher.local.read(f"{TOKENS}/{last}")["ttl"] == 0)
+    rancher.local.write(f"{TOKENS}/{last}", {"expiresAt": "2026-01-01T00:00:00Z"})
+    assert run()[1] == last
+
+
+def unlicensed_and_renewed(rancher: Rancher, plays: Playbooks, guest: Cluster, there: Json) -> None:
+    """M1: a license that the server refuses is told by the smoke test, and a new token replaces the driver pods."""
+    smoke = named("gpu_smoke_test", connection=there, wait_timeout=300)
+    (before,) = licences(guest)
+    everyone = plays.run_all(trying("gpu_operator", operator(there, licence_token="an expired token")))
+    assert not failures(everyone), everyone[-1]["output"]
+    (refused,) = licences(guest)
+    assert refused["metadata"]["name"] != before["metadata"]["name"]
+    (told,) = failures(plays.run_all(trying("gpu_smoke_test", smoke)))
+    for node in rancher.running("gpu"):
+        assert f"Node {node} did not pass: GPU 00000000:02:00.0 has license status Unlicensed (Unrestricted)" in told
+    assert "Test PASSED" in told
+    ignored = plays.run_all(trying("gpu_smoke_test", {**smoke, "gpu_smoke_test_licence": False}))
+    assert not failures(ignored), ignored[-1]["output"]
+    # Charts before v25.10.0 know ConfigMaps only.
+    older = plays.run_all(
+        trying("gpu_operator", operator(there, chart_version="v25.3.4")), trying("gpu_smoke_test", smoke)
+    )
+    assert not failures(older), older[-1]["output"]
+    assert licences(guest) == []
+    assert len(licences(guest, "configmaps")) == 1
+    newer = plays.run_all(trying("gpu_operator", operator(there)), trying("gpu_smoke_test", smoke))
+    assert not failures(newer), newer[-1]["output"]
+    assert licences(guest, "configmaps") == []
+    assert [one["metadata"]["name"] for one in licences(guest)] == [before["metadata"]["name"]]
+    (unknown,) = failures(plays.run_all(trying("gpu_operator", operator(there, chart_version=""))))
+    assert "is not a version" in unknown
+
+
+def test_a_cloud_provider_of_somebody_else_is_left_alone(rancher: Rancher, plays: Playbooks) -> None:
+    """As Rancher's pages write it, with the Secret in its own words."""
+    rancher.make_cluster("demo")
+    theirs = {
+        "cloud-provider-name": "harvester",
+        "cloud-provider-config": "secret://fleet-default:harvesterconfigabcde",
+    }
+    config = {"machineSelectorConfig": [{"config": {**theirs, "protect-kernel-defaults": False}}]}
+    rancher.local.write(f"{CLUSTERS}/demo", {"spec": {"rkeConfig": config}})
+    adopted = plays.run_all(trying("rancher_gpu_cluster", no_machines(rancher, adopt=True)))
+    assert not failures(adopted), adopted[-1]["output"]
+    there = rancher.local.read(f"{CLUSTERS}/demo")["spec"]["rkeConfig"]
+    assert there["machineSelectorConfig"] == config["machineSelectorConfig"]
+    assert not there.get("chartValues")
+    assert rancher.local.find(PROVIDER) is None
+    rancher.local.delete(f"{CREDENTIALS}/cc-demo")
 
 
 def no_machines(rancher: Rancher, **changes: Any) -> Json:
@@ -323,5 +440,5 @@ def test_from_nothing_to_test_passed_up_to_1_7(rancher_mdev: Rancher, plays: Pla
     assert not failures(gone), gone[-1]["output"]
     assert [one.changed for one in gone].count(True) == 2
     assert guest.items(CHARTS) == []
-    assert guest.find(LICENCE) is None
+    assert licences(guest) == []
     rancher.until(lambda: all(offered(node) == "0" for node in guest.items(NODES)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -10,7 +11,15 @@ import pytest
 from tests.integration.api import NODES, VMIS
 from tests.integration.modules.permissions import USER, Automation, binding, collection, documented, rights
 from tests.integration.modules.playbooks import Playbooks, Result, predicting
-from tests.integration.ranchers import CLUSTERS, CONFIGS, CONTROL_ROLES, FOUR_Q, Rancher
+from tests.integration.ranchers import (
+    CLUSTERS,
+    CONFIGS,
+    CONTROL_ROLES,
+    FOUR_Q,
+    RELEASED,
+    UNRELEASED,
+    Rancher,
+)
 
 MODULE = "rancher_gpu_pool"
 SECRET = "hunter2-in-user-data"
@@ -53,12 +62,93 @@ def requested(rancher: Rancher) -> list[list[str]]:
     return found
 
 
-def test_up_to_1_7_a_machine_can_have_one_vgpu_only(rancher_mdev: Rancher, plays: Playbooks) -> None:
-    """Rancher's driver cannot take the boot display from the second (dashboard#10947)."""
+TWO_EACH = {**POOL, "quantity": 1, "vgpus": [{"profile": "A2-4Q", "count": 2}]}
+
+
+def running_with_two(rancher: Rancher) -> bool:
+    """Whether the machine of the pool has two vGPUs and has booted."""
+    return [len(names) for names in requested(rancher)] == [2] and [
+        one["status"].get("phase") for one in rancher.lab.items(VMIS)
+    ] == ["Running"]
+
+
+def test_h7_two_vgpus_per_machine_work_on_1_7(rancher_mdev: Rancher, plays: Playbooks) -> None:
     rancher_mdev.make_cluster("demo")
-    refused = plays.task(MODULE, **{**POOL, "vgpus": [{"profile": "A2-4Q", "count": 2}]})
-    assert refused.code == "cannot_boot"
-    assert "boot display" in refused.message
+    made = plays.task(MODULE, **TWO_EACH)
+    assert made.changed, made.message
+    rancher_mdev.until(lambda: running_with_two(rancher_mdev))
+
+
+@pytest.mark.parametrize(("version", "code"), [("1.4.1", "cannot_boot"), ("1.4", "")])
+def test_h7_two_vgpus_per_machine_do_not_boot_up_to_1_4_1(
+    rancher_on: Callable[[str], Rancher], plays: Playbooks, version: str, code: str
+) -> None:
+    """The lab's 1.4 is 1.4.3. In 1.4.2 KubeVirt 1.3 came, where only the first vGPU gets a boot display."""
+    rancher_on(version).make_cluster("demo")
+    (said,) = plays.tasks(predicting(MODULE, {**TWO_EACH, "allow_multiple_vgpus": True}))
+    assert said.code == code
+    assert (code == "") is said.changed
+    assert code == "" or "on Harvester 1.4.1: its KubeVirt gives each of them a boot display" in said.message
+
+
+def test_h7_released_drivers_cannot_create_two_vgpus_on_1_8(rancher: Rancher, plays: Playbooks) -> None:
+    rancher.make_cluster("demo")
+    # What Rancher does if nobody refuses it: Harvester rejects the VM, and the next machine comes.
+    rancher.make_config("nc-two", FOUR_Q, FOUR_Q)
+    rancher.make_cluster("other", rancher.pool("two", 1, "nc-two"))
+    rancher.until(lambda: any("gpus/1" in json.dumps(one.get("status")) for one in rancher.machines("two")))
+    rancher.local.delete(f"{CLUSTERS}/other")
+    refused, allowed = plays.tasks((MODULE, TWO_EACH), (MODULE, {**TWO_EACH, "allow_multiple_vgpus": True}))
+    assert refused.code == allowed.code == "cannot_boot"
+    assert "machine driver v0.7.2 writes them to gpus[]" in refused.message
+    # The one that is not released works. Its version cannot be read.
+    rancher.use_driver(UNRELEASED)
+    unknown, made = plays.tasks((MODULE, TWO_EACH), (MODULE, {**TWO_EACH, "allow_multiple_vgpus": True}))
+    assert unknown.code == "unknown_machine_driver"
+    assert "allow_multiple_vgpus: true" in unknown.message
+    assert made.changed, made.message
+    rancher.until(lambda: running_with_two(rancher))
+    # With the released driver again, more of these machines would not come.
+    rancher.use_driver(RELEASED)
+    more = {"cluster": "demo", "name": "gpu", "quantity": 2}
+    grown, rolled, less = plays.tasks(
+        (MODULE, more),
+        (MODULE, {"cluster": "demo", "name": "gpu", "memory_gib": 16}),
+        predicting(MODULE, {**more, "quantity": 0}),
+    )
+    assert grown.code == rolled.code == "cannot_boot"
+    assert less.changed
+
+
+def test_a_pool_with_a_long_name_is_waited_for(rancher: Rancher, plays: Playbooks) -> None:
+    """Rancher shortens the name of its MachineDeployment, and adds a hash."""
+    rancher.make_cluster("demo")
+    name = "a-pool-whose-name-is-nearly-as-long-as-the-api-server-allows-it"
+    everything = {key: value for key, value in POOL.items() if key not in ("vgpus", "taints", "labels")}
+    roles = ["etcd", "control_plane", "worker"]
+    waiting = {**everything, "name": name, "quantity": 1, "roles": roles, "wait": True, "wait_timeout": 300}
+    made = plays.task(MODULE, **waiting)
+    assert not made.failed, made.message
+    assert [one["phase"] for one in made["pool"]["machines"]] == ["Running"]
+
+
+def test_a_pool_of_another_harvester_takes_no_vgpus_from_this_one(rancher: Rancher, plays: Playbooks) -> None:
+    body = {"metadata": {"name": "cc-far"}, "stringData": {"harvestercredentialConfig-clusterId": "c-m-far"}}
+    rancher.local.make("/api/v1/namespaces/cattle-global-data/secrets", body)
+    rancher.make_config("nc-far", FOUR_Q)
+    rancher.make_config("nc-near", FOUR_Q)
+    far = rancher.pool("far", 4, "nc-far", cloudCredentialSecretName="cattle-global-data:cc-far")
+    rancher.make_cluster("demo", far)
+    (fits,) = plays.tasks(predicting(MODULE, {**POOL, "quantity": 4}))
+    assert fits.changed, fits.message
+    assert "outside the versions" not in fits["output"]
+    rancher.set("server-version", "v2.14.0")
+    (newer,) = plays.tasks(predicting(MODULE, {**POOL, "quantity": 4}))
+    assert "Rancher v2.14.0 is outside the versions" in newer["output"].replace("\n", " ")
+    rancher.change_pool("demo", "far", cloudCredentialSecretName=rancher.env["LAB_RANCHER_CREDENTIAL"])
+    (full,) = plays.tasks(predicting(MODULE, {**POOL, "quantity": 4}))
+    assert full.code == "pool_does_not_fit"
+    rancher.local.delete("/api/v1/namespaces/cattle-global-data/secrets/cc-far")
 
 
 def test_a_pool_is_made_kept_scaled_and_removed(either: Rancher, plays: Playbooks) -> None:
@@ -79,12 +169,11 @@ def test_a_pool_is_made_kept_scaled_and_removed(either: Rancher, plays: Playbook
     assert made["pool"]["vgpus"][0]["spellings"]["resource"] == FOUR_Q
     assert SECRET not in made["output"]
     rancher.until(lambda: requested(rancher) == [["vgpu-0"], ["vgpu-0"]])
-    # Drivers of 1.7 and before write gpus, and no labels of cluster and pool (harvester.md 14.2 and 14.3).
+    # The released driver writes gpus, which 1.8 turns into hostDevices, and no labels of cluster and pool (harvester.md
+    # 14.2 and 14.3).
     devices = [vm["spec"]["template"]["spec"]["domain"]["devices"] for vm in rancher.vms()]
     assert all(bool(one.get("gpus")) is not rancher.lab.vfio for one in devices)
-    assert all(
-        ("guestcluster.harvesterhci.io/name" in vm["metadata"]["labels"]) is rancher.lab.vfio for vm in rancher.vms()
-    )
+    assert not any("guestcluster.harvesterhci.io/name" in vm["metadata"]["labels"] for vm in rancher.vms())
     rancher.until(lambda: len(rancher.lab.items(VMIS)) == 2)
     rancher.mark()
     more = {"cluster": "demo", "name": "gpu", "quantity": 3}
@@ -175,6 +264,8 @@ def test_what_does_not_fit_or_makes_no_sense_is_refused_and_nothing_is_written(
     rancher: Rancher, plays: Playbooks
 ) -> None:
     rancher.make_cluster("demo", rancher.pool("cp", 0, "nc-none", etcdRole=True))
+    # One that can create several vGPUs, so that these are a matter of room.
+    rancher.use_driver(UNRELEASED)
     rancher.mark()
 
     def call(**changes: Any) -> tuple[str, dict[str, Any]]:
@@ -182,7 +273,7 @@ def test_what_does_not_fit_or_makes_no_sense_is_refused_and_nothing_is_written(
 
     refused = plays.tasks(
         call(quantity=5),
-        call(vgpus=[{"profile": "A2-4Q", "count": 5}]),
+        call(vgpus=[{"profile": "A2-4Q", "count": 5}], allow_multiple_vgpus=True),
         call(vgpus=[{"profile": "A2-2Q"}]),
         call(vgpus=[{"profile": "A2-5Q"}]),
         call(vgpus=[{"profile": "A2-4Q"}, {"profile": "A2-8Q"}, {"profile": "L40S-4Q"}]),
@@ -280,7 +371,8 @@ def test_machines_are_replaced_with_and_without_room_for_it(rancher: Rancher, pl
     old = {one["name"] for one in made["pool"]["machines"]}
     assert {one["phase"] for one in made["pool"]["machines"]} == {"Running"}
     change = {"cluster": "demo", "name": "gpu", "memory_gib": 16}
-    one_by_one = {"rolling_update": {"max_surge": "0", "max_unavailable": "2"}}
+    # All vGPUs are in use: a new machine waits, an old one goes, and the new one gets its vGPU (M12).
+    one_by_one = {"rolling_update": {"max_surge": "1", "max_unavailable": "1"}}
     hangs, rolled, again = plays.tasks(
         (MODULE, change), (MODULE, {**change, **one_by_one, **waiting}), (MODULE, {**change, **one_by_one, **waiting})
     )
@@ -293,7 +385,7 @@ def test_machines_are_replaced_with_and_without_room_for_it(rancher: Rancher, pl
     profile = {"cluster": "demo", "name": "gpu", "vgpus": [{"profile": "A2-8Q"}]}
     four, two, last = plays.tasks(
         (MODULE, profile),
-        (MODULE, {**profile, "quantity": 2, "rolling_update": {"max_surge": "1"}, **waiting}),
+        (MODULE, {**profile, "quantity": 2, "rolling_update": {"max_unavailable": "0"}, **waiting}),
         (MODULE, {"cluster": "demo", "name": "cp", "state": "absent"}),
     )
     assert four.code == "pool_does_not_fit"

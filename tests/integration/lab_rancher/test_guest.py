@@ -7,7 +7,7 @@ from typing import Any
 import yaml
 
 from tests.integration.api import NODES
-from tests.integration.ranchers import CLUSTERS, CONTROL_ROLES, FOUR_Q, Cluster, Rancher
+from tests.integration.ranchers import CLUSTERS, CONTROL_ROLES, FOUR_Q, UNRELEASED, Cluster, Rancher
 
 OPERATOR = "gpu-operator"
 CHARTS = "/apis/helm.cattle.io/v1/namespaces/kube-system/helmcharts"
@@ -68,6 +68,8 @@ def run(rancher: Rancher, guest: Cluster, name: str, node: str, *, gpus: int) ->
 
 
 def test_from_vms_to_a_cuda_job_that_passed(rancher: Rancher) -> None:
+    # The released driver cannot create two vGPUs on Harvester 1.8.
+    rancher.use_driver(UNRELEASED)
     rancher.make_config("nc-cp")
     rancher.make_config("nc-gpu", FOUR_Q, FOUR_Q)
     taint = {"key": "nvidia.com/gpu", "value": "present", "effect": "NoSchedule"}

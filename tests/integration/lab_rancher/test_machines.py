@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from tests.integration.api import VMIS, VMS
-from tests.integration.ranchers import CLUSTERS, CONFIGS, CONTROL_ROLES, FOUR_Q, Rancher
+from tests.integration.ranchers import CLUSTERS, CONFIGS, CONTROL_ROLES, FOUR_Q, UNRELEASED, Rancher
 
 PATIENCE = 640.0
 
@@ -17,6 +17,7 @@ def requests_of(vm: dict) -> list[dict]:
 
 def test_machines_of_a_pool_ask_for_the_same_and_run(rancher: Rancher) -> None:
     """harvester.md 14.1 and 14.3: equal requests, and labels that are cut out of the machine's name."""
+    rancher.use_driver(UNRELEASED)
     rancher.make_config("nc-demo", FOUR_Q)
     rancher.make_cluster("demo", rancher.pool("gpu", 2, "nc-demo"))
     rancher.until(lambda: len(rancher.lab.items(VMIS)) == 2)

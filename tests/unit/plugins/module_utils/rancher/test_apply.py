@@ -90,6 +90,9 @@ class FakeRancher:
     namespace = NAMESPACE
     find = Rancher.find
 
+    def version(self) -> str | None:
+        return None
+
     def harvester_of(self, cluster: Json, entry: Json) -> str | None:
         return {"cc-a": "c-a", "cc-b": "c-b"}.get(credential_reference(cluster, entry))
 

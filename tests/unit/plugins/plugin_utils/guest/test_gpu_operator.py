@@ -7,6 +7,7 @@ from ansible_collections.vgpu.fleet.plugins.plugin_utils.guest.gpu_operator impo
     complaints,
     is_ready,
     offers,
+    outdated_drivers,
     shortfalls,
 )
 
@@ -80,3 +81,37 @@ def test_what_is_wrong_is_told_once():
         "driver is not ready",
         "pod driver-x waits: ImagePullBackOff: no such image",
     ]
+
+
+LICENSED = {"driver": {"version": "570.172.08", "licensingConfig": {"secretName": "new"}}}
+
+
+def driver_pod(name: str, volume: dict[str, Any], *, ready: bool = True, **metadata: Any) -> dict[str, Any]:
+    return {
+        "metadata": {"name": name, "labels": {"app": "nvidia-driver-daemonset"}, **metadata},
+        "spec": {"volumes": [{"name": "licensing-config", **volume}, {"name": "run", "hostPath": {"path": "/run"}}]},
+        "status": {"conditions": [{"type": "Ready", "status": str(ready)}]},
+    }
+
+
+def test_m1_a_policy_with_another_license_is_outdated():
+    old = policy("ready", version="570.172.08", licensingConfig={"secretName": "old"})
+    new = policy("ready", version="570.172.08", licensingConfig={"secretName": "new"})
+    assert [is_ready([one], LICENSED) for one in (old, new)] == [False, True]
+    # The definition of an older chart drops the field.
+    assert not is_ready([policy("ready", version="570.172.08", licensingConfig={})], LICENSED)
+
+
+def test_m1_driver_pods_are_renewed_one_by_one_and_all_of_them_are_waited_for():
+    new, old = {"secret": {"secretName": "new"}}, {"secret": {"secretName": "old"}}
+    pods = [
+        driver_pod("a", new),
+        driver_pod("b", old),
+        driver_pod("c", new, ready=False),
+        driver_pod("d", new, deletionTimestamp="2026-11-18T08:00:00Z"),
+        {"metadata": {"name": "other", "labels": {"app": "nvidia-device-plugin-daemonset"}}, "spec": {}},
+    ]
+    assert outdated_drivers(LICENSED, pods) == ["b", "c", "d"]
+    older = {"driver": {"licensingConfig": {"configMapName": "old"}}}
+    assert outdated_drivers(older, [driver_pod("a", {"configMap": {"name": "old"}})]) == []
+    assert outdated_drivers({"driver": {"enabled": False}}, pods) == []

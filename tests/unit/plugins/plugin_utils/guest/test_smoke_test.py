@@ -28,6 +28,47 @@ def pod(job: dict[str, Any], **status: Any) -> dict[str, Any]:
     return {"metadata": {"labels": {"job-name": job["metadata"]["name"]}}, "status": status}
 
 
+def licence_log(*statuses: str) -> str:
+    return "".join(
+        f"GPU 00000000:0{number}:00.0\n    vGPU Software Licensed Product\n        License Status : {status}\n"
+        for number, status in enumerate(statuses, start=1)
+    )
+
+
+GOOD = "Licensed (Expiry: 2026-11-19 8:12:9 GMT)"
+
+
+def test_m1_each_job_reads_the_licenses_of_all_gpus_of_its_node():
+    first, _second = jobs(NODES, [], SAMPLE)
+    (container,) = first["spec"]["template"]["spec"]["initContainers"]
+    assert container["resources"]["limits"] == {"nvidia.com/gpu": 2}
+    assert {"name": "NVIDIA_DRIVER_CAPABILITIES", "value": "compute,utility"} in container["env"]
+    assert "initContainers" not in jobs(NODES, [], replace(SAMPLE, licence=False))[0]["spec"]["template"]["spec"]
+    # A node without a GPU has nothing to license.
+    assert "initContainers" not in jobs(NODES, ["plain"], SAMPLE)[0]["spec"]["template"]["spec"]
+
+
+def test_m1_an_unlicensed_gpu_fails_a_node_on_which_cuda_works():
+    """Unlicensed guests run at full speed for 20 minutes."""
+    first, _second = jobs(NODES, [], SAMPLE)
+    name, ended = first["metadata"]["name"], [ran(first, succeeded=1)]
+    logs = {name: "Test PASSED\n"}
+    (good,) = results(ended, [pod(first)], logs, {name: licence_log(GOOD, GOOD)})
+    assert (good["passed"], good["licensed"], good["licence_expires"]) == (True, True, "2026-11-19T08:12:09Z")
+    (bad,) = results(ended, [pod(first)], logs, {name: licence_log(GOOD, "Unlicensed (Unrestricted)")})
+    assert (bad["passed"], bad["licensed"]) == (False, False)
+    assert bad["reason"] == "GPU 00000000:02:00.0 has license status Unlicensed (Unrestricted)"
+    (unread,) = results(ended, [pod(first)], logs, {})
+    assert "nvidia-smi shows no GPU" in unread["reason"]
+
+
+def test_a_pod_that_has_not_started_fails_for_that_reason_only():
+    first, _second = jobs(NODES, [], SAMPLE)
+    unscheduled = {"type": "PodScheduled", "status": "False", "message": "Insufficient nvidia.com/gpu"}
+    (result,) = results([ran(first)], [pod(first, conditions=[unscheduled])], {}, {})
+    assert (result["reason"], result["licensed"]) == ("Insufficient nvidia.com/gpu", False)
+
+
 def test_without_names_every_node_that_offers_a_gpu_gets_a_job():
     made = jobs(NODES, [], SAMPLE)
     assert [job["metadata"]["annotations"]["vgpu.fleet/node"] for job in made] == ["gpu-1", "gpu-2"]
@@ -57,7 +98,7 @@ def test_a_named_node_without_gpus_is_asked_for_none():
 
 
 def test_a_node_passed_if_the_job_succeeded_and_says_so():
-    first, second = jobs(NODES, [], SAMPLE)
+    first, second = jobs(NODES, [], replace(SAMPLE, licence=False))
     times = {"startTime": "2026-11-16T10:00:00Z", "completionTime": "2026-11-16T10:00:42Z"}
     ended = [ran(second, succeeded=1, **times), ran(first, succeeded=1, **times)]
     logs = {first["metadata"]["name"]: "Test PASSED\nDone\n", second["metadata"]["name"]: "something else"}
@@ -68,6 +109,9 @@ def test_a_node_passed_if_the_job_succeeded_and_says_so():
         "passed": True,
         "seconds": 42,
         "log": "Test PASSED\nDone\n",
+        "licensed": None,
+        "licences": [],
+        "licence_expires": None,
         "reason": "",
     }
     assert (bad["node"], bad["passed"], bad["reason"]) == ("gpu-2", False, "its log does not say Test PASSED")
