@@ -179,7 +179,7 @@ def test_machines_on_vsphere_become_a_cluster_by_a_role_and_its_gpus_work(
 
     made = runs.playbook("vsphere_gpu_cluster", cluster, inventory=inventory)
     assert made.status == "successful", made.shown
-    assert {"The cluster's kubeconfig is fetched", "The chart is installed by the cluster"} <= set(made.tasks)
+    assert {"The cluster's kubeconfig is fetched", "Install the chart with a HelmChart object"} <= set(made.tasks)
     assert passed(made, rancher, "all")
     assert cluster["gpu_operator_licence_token"] not in str(made.events)
 
