@@ -83,7 +83,7 @@ def test_from_bare_hosts_to_a_cluster_of_rancher_and_back(untouched: Rancher, tm
     assert "vgpu_teardown_confirm" in refused.failure
     foreseen = runs.playbook("teardown", cluster, check=True)
     assert foreseen.status == "successful", foreseen.shown
-    assert foreseen.tasks[0] == "The cluster is gone, and its machines with it"
+    assert foreseen.tasks[0] == "Delete the cluster and its machines"
     # T2: the machines are still there, and the step for the GPUs is shown all the same.
     assert foreseen.tasks[-1] == "Show the steps that follow once the VMs are deleted", foreseen.shown
     assert rancher.writes() == []
