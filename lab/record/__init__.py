@@ -25,7 +25,7 @@ from lab.record.wallclock import WallClock
 from lab.replay.observe.api import Api
 from lab.replay.observe.history import History
 from lab.replay.observe.watch import Watches
-from lab.replay.play.environment import Stage
+from lab.replay.play.environment import Environment
 from lab.rundir import RunDir
 
 Json = dict[str, Any]
@@ -72,8 +72,8 @@ def _record(wanted: Wanted) -> Path:
         file = wanted.directory / f"{version}-{wanted.name}.yaml"
         if file.exists():
             raise LabError(f"{file} exists already.", hint="Choose another --name.")
-        with _stage(api, nodes, wanted.lab) as stage:
-            recorder = Recorder(stage, wanted.name, None if wanted.lab else _ask_person, told)
+        with _environment(api, nodes, wanted.lab) as environment:
+            recorder = Recorder(environment, wanted.name, None if wanted.lab else _ask_person, told)
             told(f"Recording {len(nodes)} nodes of Harvester {version} into {file}.")
             head = {
                 "version": version,
@@ -125,10 +125,10 @@ def _connect(kubeconfig: Path, context: str | None) -> Api:
 
 
 @contextmanager
-def _stage(api: Api, nodes: tuple[str, ...], lab: Path | None) -> Iterator[Stage]:
+def _environment(api: Api, nodes: tuple[str, ...], lab: Path | None) -> Iterator[Environment]:
     history = History()
     with Watches(api, history) as watches:
-        yield Stage(api, Control(lab) if lab else WallClock(), history, watches, nodes)
+        yield Environment(api, Control(lab) if lab else WallClock(), history, watches, nodes)
 
 
 def _ask_person(action: str) -> None:

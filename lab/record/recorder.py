@@ -12,16 +12,16 @@ from lab.errors import LabError
 from lab.record import state
 from lab.record.redaction import is_told, shown, shown_body
 from lab.record.script import ACTS, Script, request_of
-from lab.replay.compare.field import claim_gist
+from lab.replay.compare.field import claim_summary
 from lab.replay.observe.api import Answer
 from lab.replay.observe.history import PLURAL, WATCHED, Key, Version
-from lab.replay.play.environment import Stage, in_waits
+from lab.replay.play.environment import Environment, in_waits
 from lab.replay.play.host_action import perform
-from lab.replay.play.observation import vgpu_gist
+from lab.replay.play.observation import vgpu_summary
 from lab.replay.play.request_body import completed_body
-from lab.replay.read.condition import understand
+from lab.replay.read.condition import parse_condition
 from lab.replay.read.recording import Recording, Step
-from lab.replay.read.step_context import Scene, scene_at
+from lab.replay.read.step_context import StepContext, context_at
 
 Json = dict[str, Any]
 Say = Callable[[str], None]
@@ -34,9 +34,11 @@ MACHINES = "/apis/kubevirt.io/v1/namespaces"
 
 
 class Recorder:
-    def __init__(self, stage: Stage, scenario: str, host_action: Callable[[str], None] | None, say: Say) -> None:
+    def __init__(
+        self, environment: Environment, scenario: str, host_action: Callable[[str], None] | None, say: Say
+    ) -> None:
         """`host_action` has it done where the lab cannot do it by itself."""
-        self.stage = stage
+        self.environment = environment
         self.steps: list[Json] = []
         self._scenario = scenario
         self._host_action = host_action
@@ -58,7 +60,7 @@ class Recorder:
     # Acts
     def ask(self, title: str, path: str) -> None:
         """A GET that is recorded; what the user may not read is left out."""
-        answer = self.stage.api.request("GET", path)
+        answer = self.environment.api.request("GET", path)
         if answer.status == http.HTTPStatus.FORBIDDEN:
             self._say(f"Left out, since the user may not read it: {path}")
         else:
@@ -67,11 +69,11 @@ class Recorder:
     def _request(self, step: Json) -> Json:
         request = request_of(step)
         if request.writes:
-            self.stage.look()
-        answer = self.stage.api.request(
-            request.method, request.path, completed_body(self.stage.api, request), request.content_type
+            self.environment.refresh()
+        answer = self.environment.api.request(
+            request.method, request.path, completed_body(self.environment.api, request), request.content_type
         )
-        self._asked_at = self.stage.now
+        self._asked_at = self.environment.now
         kind = "VirtualMachine" if request.target.is_virtual_machine else ""
         told = {key: value for key, value in step["request"].items() if key != "body"}
         if request.body is not None:
@@ -80,45 +82,45 @@ class Recorder:
 
     def _wait(self, step: Json) -> Json:
         wait = step["wait"]
-        condition = understand(wait["until"], step["title"], self._scene(step))
+        condition = parse_condition(wait["until"], step["title"], self._context(step))
         assert condition is not None, "checked before the first step"
-        reached, _ = self.stage.wait(condition, wait["timeout"], in_waits)
+        reached, _ = self.environment.wait(condition, wait["timeout"], in_waits)
         told = {"until": wait["until"], "reached": reached}
         if not reached:
             told["timeout"] = wait["timeout"]
-        told["secondsSinceRequest"] = round(self.stage.now - self._asked_at, 1)
+        told["secondsSinceRequest"] = round(self.environment.now - self._asked_at, 1)
         return {"wait": told}
 
     def _observe(self, step: Json) -> Json:
-        scene = self._scene(step)
-        self.stage.look(afresh=True)
-        since, began = self.stage.history.revision, self.stage.now
+        context = self._context(step)
+        self.environment.refresh(from_api=True)
+        since, began = self.environment.history.revision, self.environment.now
         self._pass(step["observe"]["seconds"])
-        return {"observe": self._observed(began, since, None, {scene.node, scene.device or ""})}
+        return {"observe": self._observed(began, since, None, {context.node, context.device or ""})}
 
     def _hostAction(self, step: Json) -> Json:  # noqa: N802 - named as the key it handles
         action = str(step["hostAction"])
         if self._host_action:
             self._host_action(action)
-        elif not perform(action, step["title"], self._scene(step), self.stage):
+        elif not perform(action, step["title"], self._context(step), self.environment):
             raise LabError(f"The lab does not know how to do this to a host: {action}.")
-        self.stage.look(afresh=True)
-        self._asked_at = self.stage.now
+        self.environment.refresh(from_api=True)
+        self._asked_at = self.environment.now
         return {"hostAction": action}
 
     def _note(self, step: Json) -> Json:
         return {"note": step["note"]}
 
-    def _scene(self, step: Json) -> Scene:
+    def _context(self, step: Json) -> StepContext:
         content = [*self.steps, {key: value for key, value in step.items() if key != "after"}]
         steps = tuple(_as_step(one, index) for index, one in enumerate(content))
-        return scene_at(Recording("", "", "", "", self.stage.nodes, steps), len(steps) - 1)
+        return context_at(Recording("", "", "", "", self.environment.nodes, steps), len(steps) - 1)
 
     # Watching
     def watch(self, seconds: float) -> None:
         """What happens by itself, or because of others: what they write to a spec is told as a request."""
-        self.stage.look(afresh=True)
-        began, since = self.stage.now, self.stage.history.revision
+        self.environment.refresh(from_api=True)
+        began, since = self.environment.now, self.environment.history.revision
         self._say(f"Watching for {seconds:g} s without writing anything; Ctrl-C ends it earlier.")
         try:
             self._pass(seconds)
@@ -128,25 +130,25 @@ class Recorder:
             self._add_span(began, since, after.revision - 1, after.at)
             self._add_write(key, before, after)
             began, since = after.at, after.revision
-        self._add_span(began, since, None, self.stage.now)
+        self._add_span(began, since, None, self.environment.now)
 
     def _pass(self, seconds: float) -> None:
-        began = self.stage.now
-        while self.stage.now - began < seconds - PACE / 2:
-            self.stage.advance(PACE)
+        began = self.environment.now
+        while self.environment.now - began < seconds - PACE / 2:
+            self.environment.advance(PACE)
 
     def _writes_of_others(self, since: int) -> list[tuple[Key, Version, Version]]:
         found = []
         for plural in WRITTEN_BY_PEOPLE:
-            for name in self.stage.world.all(plural):
-                versions = self.stage.history.versions((plural, name))
+            for name in self.environment.snapshot.all(plural):
+                versions = self.environment.history.versions((plural, name))
                 for before, after in itertools.pairwise(versions):
                     if after.revision > since and before.object and after.object and _spec_change(before, after):
                         found.append(((plural, name), before, after))
         return sorted(found, key=lambda one: one[2].revision)
 
     def _add_span(self, began: float, since: int, until: int | None, ended: float) -> None:
-        observed = self._observed(began, since, until, self.stage.nodes, ended=ended)
+        observed = self._observed(began, since, until, self.environment.nodes, ended=ended)
         if len(observed["transitions"]) > 1 or ended - began >= 1.0:
             self.add("what happens", {"observe": observed})
 
@@ -161,10 +163,12 @@ class Recorder:
     def _observed(
         self, began: float, since: int, until: int | None, about: Iterable[str], ended: float | None = None
     ) -> Json:
-        told = state.transitions(self.stage.history, self.stage.nodes, since=since, until=until, about=set(about))
+        told = state.transitions(
+            self.environment.history, self.environment.nodes, since=since, until=until, about=set(about)
+        )
         for one in told:
             one["at"] = round(max(one["at"] - began, 0.0), 1)
-        seconds = round((self.stage.now if ended is None else ended) - began, 1)
+        seconds = round((self.environment.now if ended is None else ended) - began, 1)
         return {"seconds": seconds, "transitions": told}
 
     # Side objects
@@ -181,7 +185,7 @@ class Recorder:
         if what == "VGPUDevices" and node:
             return _groups(self._of_node("vgpudevices", node))
         if what == "PCIDeviceClaims" and node:
-            return [claim_gist(claim) for claim in self._of_node("pcideviceclaims", node).values()]
+            return [claim_summary(claim) for claim in self._of_node("pcideviceclaims", node).values()]
         if what == "counts" and node:
             plurals = [plural for plural in PLURAL.values() if plural not in ("nodes", "kubevirts")]
             return {plural: len(self._of_node(plural, node)) for plural in plurals}
@@ -191,11 +195,11 @@ class Recorder:
         )
 
     def _of_node(self, plural: str, node: str) -> dict[str, Json]:
-        self.stage.look(afresh=True)
-        return self.stage.world.of_node(plural, node)
+        self.environment.refresh(from_api=True)
+        return self.environment.snapshot.of_node(plural, node)
 
     def _read(self, path: str) -> Json:
-        answer = self.stage.api.request("GET", path)
+        answer = self.environment.api.request("GET", path)
         if answer.status == http.HTTPStatus.NOT_FOUND:
             return {"message": answer.message, "reason": answer.reason, "code": 404}
         return shown(answer.object or {})
@@ -227,13 +231,13 @@ def _groups(vgpus: dict[str, Json]) -> list[Json]:
     """Devices of equal state together."""
     groups: list[Json] = []
     for name, vgpu in vgpus.items():
-        gist = {key: value for key, value in vgpu_gist(vgpu).items() if key != "uuid" or value}
+        summary = {key: value for key, value in vgpu_summary(vgpu).items() if key != "uuid" or value}
         for group in groups:
-            if {key: value for key, value in group.items() if key != "devices"} == gist:
+            if {key: value for key, value in group.items() if key != "devices"} == summary:
                 group["devices"].append(name)
                 break
         else:
-            groups.append({"devices": [name], **gist})
+            groups.append({"devices": [name], **summary})
     return groups
 
 

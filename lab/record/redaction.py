@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
 from lab.replay.compare.bindings import UUID
-from lab.replay.observe.normalized import presented
+from lab.replay.observe.normalized import normalized
 
 Json = dict[str, Any]
 
@@ -115,7 +115,7 @@ def shown(live: Json) -> Json:
         version = live.get("apiVersion")
         items = [shown({"apiVersion": version, "kind": item_kind, **item}) for item in live["items"] or []]
         return {"kind": kind, "items": items}
-    object_ = presented(live)
+    object_ = normalized(live)
     keep = KEPT.get(kind)
     return keep(object_) if keep else object_
 

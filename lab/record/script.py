@@ -9,9 +9,9 @@ from typing import Any
 import yaml
 
 from lab.errors import LabError
-from lab.replay.read.condition import understand
+from lab.replay.read.condition import parse_condition
 from lab.replay.read.recording import WRITES, Recording, Request, Step, Target
-from lab.replay.read.step_context import scene_at
+from lab.replay.read.step_context import context_at
 
 Json = dict[str, Any]
 
@@ -118,7 +118,7 @@ def check_phrases(script: Script, nodes: tuple[str, ...]) -> None:
     for step in steps:
         if step.act == "wait":
             phrase = step.content["wait"]["until"]
-            if understand(phrase, step.title, scene_at(recording, step.index)) is None:
+            if parse_condition(phrase, step.title, context_at(recording, step.index)) is None:
                 raise LabError(
                     f"Step {step.index + 1} waits for something that is not understood: {phrase}.",
                     hint="docs/replay.md lists the phrases.",

@@ -76,7 +76,7 @@ def take(recorder: Recorder) -> None:
     for plural in LISTS:
         recorder.ask(f"list {plural}", f"{DEVICES}/{plural}")
     _pci_devices(recorder)
-    for node in recorder.stage.nodes:
+    for node in recorder.environment.nodes:
         recorder.ask(f"core node {node}", f"/api/v1/nodes/{node}")
     for plural in (*LISTS, "pcidevices"):
         recorder.ask(f"CRD {plural}", f"{DEFINITIONS}/{plural}.{DEVICES_GROUP}")
@@ -88,7 +88,7 @@ def take(recorder: Recorder) -> None:
 
 def _pci_devices(recorder: Recorder) -> None:
     """Of all that is on a host's bus only the GPUs and their functions, so not as the answer to one request."""
-    listed = recorder.stage.api.get(PCI_DEVICES) or {}
+    listed = recorder.environment.api.get(PCI_DEVICES) or {}
     functions = [one for one in listed.get("items") or [] if (one.get("status") or {}).get("vendorId") == VENDOR_ID]
     after = {
         f"PCIDevice/{one['metadata']['name']}": shown({"kind": "PCIDevice", **one})

@@ -7,7 +7,7 @@ from typing import Any
 
 from lab.replay.compare.field import device_text
 from lab.replay.compare.node_state import OF_A_NODE
-from lab.replay.observe.history import History, World
+from lab.replay.observe.history import History, Snapshot
 
 Json = dict[str, Any]
 Moment = tuple[float, Json]
@@ -24,7 +24,7 @@ def transitions(
     if not moments:
         return []
     # Of one that is not there a replay reads the same, and the number of devices tells that it is not.
-    nothing = {name: device_text(World({}), name) for _, state in moments for name in state if " of " not in name}
+    nothing = {name: device_text(Snapshot({}), name) for _, state in moments for name in state if " of " not in name}
     moments = [(at, nothing | state) for at, state in moments]
     changed = {
         key for _, state in moments for key in {*state, *moments[0][1]} if state.get(key) != moments[0][1].get(key)
@@ -42,14 +42,14 @@ def _is_about(key: str, about: Collection[str]) -> bool:
 
 
 def _moments(history: History, nodes: Iterable[str], since: int, until: int | None) -> Iterable[Moment]:
-    for at, revision, world in history.moments(since):
+    for at, revision, snapshot in history.moments(since):
         if until is not None and revision > until:
             return
-        yield at, _state(world, nodes)
+        yield at, _state(snapshot, nodes)
 
 
-def _state(world: World, nodes: Iterable[str]) -> Json:
-    state: Json = {name: device_text(world, name) for name in world.all("vgpudevices")}
+def _state(snapshot: Snapshot, nodes: Iterable[str]) -> Json:
+    state: Json = {name: device_text(snapshot, name) for name in snapshot.all("vgpudevices")}
     for node in nodes:
-        state |= {f"{what} of {node}": read(world, node) for what, read in OF_A_NODE.items()}
+        state |= {f"{what} of {node}": read(snapshot, node) for what, read in OF_A_NODE.items()}
     return state

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from lab.errors import LabError
-from lab.replay.play.runner import Theatre
+from lab.replay.play.runner import Runner
 from lab.replay.read.recording import load_all
 from lab.replay.report.known import expected
 from lab.replay.report.report import Report
@@ -20,9 +20,9 @@ def main(traces: Path, only: str | None = None, verbose: bool = False, run_root:
     if not recordings:
         raise LabError(f"{traces} holds no recordings{f' like {only}' if only else ''}.")
     report = Report(verbose=verbose, known=expected())
-    with Theatre(run_root) as theatre, _ending_cleanly():
+    with Runner(run_root) as runner, _ending_cleanly():
         for recording in sorted(recordings, key=lambda one: (one.harvester_version, one.name)):
-            report.add(recording, *theatre.play(recording))
+            report.add(recording, *runner.play(recording))
     return report.conclude()
 
 

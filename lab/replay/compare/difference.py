@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from lab.replay.compare.bindings import Bindings
-from lab.replay.observe.normalized import presented
+from lab.replay.observe.normalized import normalized
 
 Json = dict[str, Any]
 
@@ -49,8 +49,8 @@ def differences(recorded: Any, ours: Any, bindings: Bindings, place: str = "") -
     if isinstance(recorded, list) and isinstance(ours, list) and len(recorded) == len(ours):
         return [
             difference
-            for index, (theirs, mine) in enumerate(zip(recorded, ours, strict=True))
-            for difference in differences(theirs, mine, bindings, f"{place}[{index}]")
+            for index, (expected, actual) in enumerate(zip(recorded, ours, strict=True))
+            for difference in differences(expected, actual, bindings, f"{place}[{index}]")
         ]
     return [] if same(recorded, ours, bindings) else [Difference(place, recorded, ours)]
 
@@ -67,32 +67,32 @@ def object_differences(recorded: Json, live: Json | None, bindings: Bindings, pl
         return [] if live is None else [Difference(place, "not found", "exists")]
     if live is None:
         return [Difference(place, "exists", "not found")]
-    ours = presented(live)
-    theirs = dict(recorded)
-    if "kind" not in theirs:
-        if "capacity" in theirs or "allocatable" in theirs:
-            theirs = {"status": theirs}
-            ours = {"status": {key: ours["status"][key] for key in theirs["status"]}}
+    ours = normalized(live)
+    expected = dict(recorded)
+    if "kind" not in expected:
+        if "capacity" in expected or "allocatable" in expected:
+            expected = {"status": expected}
+            ours = {"status": {key: ours["status"][key] for key in expected["status"]}}
         else:
-            ours = {key: ours[key] for key in theirs if key in ours}
+            ours = {key: ours[key] for key in expected if key in ours}
     uid = (live.get("metadata") or {}).get("uid", "")
-    found = [*_metadata_differences(theirs, ours, uid, bindings, place)]
-    if live.get("kind") == "Node" and "capacity" in (theirs.get("status") or {}):
+    found = [*_metadata_differences(expected, ours, uid, bindings, place)]
+    if live.get("kind") == "Node" and "capacity" in (expected.get("status") or {}):
         node = (live.get("metadata") or {}).get("name", "")
-        found += _resource_differences(theirs.pop("status"), ours.pop("status"), bindings, node, place)
+        found += _resource_differences(expected.pop("status"), ours.pop("status"), bindings, node, place)
     if live.get("kind") == "KubeVirt":
-        theirs["spec"], ours["spec"] = permitted(theirs.get("spec")), permitted(ours.get("spec"))
-    if "kind" in theirs or "status" in theirs:
+        expected["spec"], ours["spec"] = permitted(expected.get("spec")), permitted(ours.get("spec"))
+    if "kind" in expected or "status" in expected:
         # An object that never had a status and one whose status is empty look the same to a client.
-        theirs["status"], ours["status"] = theirs.get("status") or {}, ours.get("status") or {}
-    return found + differences(theirs, ours, bindings, place)
+        expected["status"], ours["status"] = expected.get("status") or {}, ours.get("status") or {}
+    return found + differences(expected, ours, bindings, place)
 
 
-def _metadata_differences(theirs: Json, ours: Json, uid: str, bindings: Bindings, place: str) -> Iterator[Difference]:
-    if "metadata" not in theirs:
+def _metadata_differences(expected: Json, ours: Json, uid: str, bindings: Bindings, place: str) -> Iterator[Difference]:
+    if "metadata" not in expected:
         ours.pop("metadata", None)
         return
-    theirs["metadata"] = their_metadata = dict(theirs["metadata"])
+    expected["metadata"] = their_metadata = dict(expected["metadata"])
     our_metadata = dict(ours.get("metadata") or {})
     ours["metadata"] = our_metadata
     their_generation = their_metadata.pop("generation", None)
@@ -112,7 +112,7 @@ def _metadata_differences(theirs: Json, ours: Json, uid: str, bindings: Bindings
             if not our_metadata[key]:
                 del our_metadata[key]
         return
-    what = f"{theirs.get('kind') or ours.get('kind')}/{their_metadata.get('name')}"
+    what = f"{expected.get('kind') or ours.get('kind')}/{their_metadata.get('name')}"
     if not isinstance(their_generation, int) or not isinstance(our_generation, int):
         return
     if not bindings.same_generation(what, uid, their_generation, our_generation):
@@ -120,29 +120,29 @@ def _metadata_differences(theirs: Json, ours: Json, uid: str, bindings: Bindings
         yield Difference(f"{place}.metadata.generation", their_generation, our_generation - distance)
 
 
-def _resource_differences(theirs: Json, ours: Json, bindings: Bindings, node: str, place: str) -> list[Difference]:
+def _resource_differences(expected: Json, ours: Json, bindings: Bindings, node: str, place: str) -> list[Difference]:
     found = []
     inherited = bindings.inherited.get(node, {})
-    for name in sorted({name for amounts in (theirs, ours) for key in amounts for name in amounts[key] or {}}):
+    for name in sorted({name for amounts in (expected, ours) for key in amounts for name in amounts[key] or {}}):
         if name in inherited and inherited[name] == tuple(
-            (theirs.get(key) or {}).get(name) for key in ("capacity", "allocatable")
+            (expected.get(key) or {}).get(name) for key in ("capacity", "allocatable")
         ):
             continue
-        for key in theirs:
-            recorded = (theirs.get(key) or {}).get(name, ABSENT)
-            mine = (ours.get(key) or {}).get(name, ABSENT)
-            if recorded != mine and not (key == "capacity" and _plugin_ended(name, theirs, ours)):
-                found.append(Difference(f"{place}.{key}.{name}", recorded, mine))
+        for key in expected:
+            recorded = (expected.get(key) or {}).get(name, ABSENT)
+            actual = (ours.get(key) or {}).get(name, ABSENT)
+            if recorded != actual and not (key == "capacity" and _plugin_ended(name, expected, ours)):
+                found.append(Difference(f"{place}.{key}.{name}", recorded, actual))
     return found
 
 
-def _plugin_ended(name: str, theirs: Json, ours: Json) -> bool:
+def _plugin_ended(name: str, expected: Json, ours: Json) -> bool:
     """Nothing allocatable, and a capacity of nothing or of what was there last.
 
     A plugin that ends sends an empty list and closes the connection at once: whether the kubelet still reads the list
     is a race, and the recordings show both.
     """
-    amounts = [[(side.get(key) or {}).get(name) for side in (theirs, ours)] for key in ("allocatable", "capacity")]
+    amounts = [[(side.get(key) or {}).get(name) for side in (expected, ours)] for key in ("allocatable", "capacity")]
     return amounts[0] == ["0", "0"] and "0" in amounts[1] and None not in amounts[1]
 
 
@@ -156,10 +156,10 @@ def same_message(recorded: str, ours: str, bindings: Bindings, users: Callable[[
     """The controller names one of several users of a device, and lists names, in the order of a Go map."""
     if bindings.same_text(_sorted_names(recorded), _sorted_names(ours)):
         return True
-    theirs, mine = IN_USE.fullmatch(recorded), IN_USE.fullmatch(ours)
-    if not theirs or not mine or theirs["before"] != mine["before"] or theirs["after"] != mine["after"]:
+    expected, actual = IN_USE.fullmatch(recorded), IN_USE.fullmatch(ours)
+    if not expected or not actual or expected["before"] != actual["before"] or expected["after"] != actual["after"]:
         return False
-    return {theirs["vm"], mine["vm"]} <= set(users())
+    return {expected["vm"], actual["vm"]} <= set(users())
 
 
 def _sorted_names(message: str) -> str:

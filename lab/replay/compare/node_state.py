@@ -7,50 +7,50 @@ from collections.abc import Callable
 from typing import Any
 
 from lab.gpu.boards import VENDOR_ID
-from lab.replay.observe.history import World
+from lab.replay.observe.history import Snapshot
 from lab.replay.observe.normalized import gpu_resources
 
 KEY = re.compile(r"(?P<what>\w+) of (?P<node>\S+)")
 
 
-def reader(key: str) -> Callable[[World], Any] | None:
+def reader(key: str) -> Callable[[Snapshot], Any] | None:
     """How the value of such a key is read, if it is one."""
     found = KEY.fullmatch(key)
     if not found or found["what"] not in OF_A_NODE:
         return None
     read, node = OF_A_NODE[found["what"]], found["node"]
-    return lambda world: read(world, node)
+    return lambda snapshot: read(snapshot, node)
 
 
-def _amounts(of: str) -> Callable[[World, str], Any]:
-    def read(world: World, node: str) -> list[str]:
-        amounts = gpu_resources(world.get("nodes", node) or {}, of)
+def _amounts(of: str) -> Callable[[Snapshot, str], Any]:
+    def read(snapshot: Snapshot, node: str) -> list[str]:
+        amounts = gpu_resources(snapshot.get("nodes", node) or {}, of)
         return sorted(f"{name} {amount}" for name, amount in amounts.items() if amount != "0")
 
     return read
 
 
-def _claims(world: World, node: str) -> list[str]:
+def _claims(snapshot: Snapshot, node: str) -> list[str]:
     return sorted(
         name + (" deleting" if claim["metadata"].get("deletionTimestamp") else "")
-        for name, claim in world.of_node("pcideviceclaims", node).items()
+        for name, claim in snapshot.of_node("pcideviceclaims", node).items()
     )
 
 
-def _functions(world: World, node: str) -> int:
-    gpus = world.of_node("sriovgpudevices", node).values()
+def _functions(snapshot: Snapshot, node: str) -> int:
+    gpus = snapshot.of_node("sriovgpudevices", node).values()
     return sum(len((gpu.get("status") or {}).get("vfAddresses") or []) for gpu in gpus)
 
 
-def _gpu_functions(world: World, node: str) -> int:
+def _gpu_functions(snapshot: Snapshot, node: str) -> int:
     """A host has other devices as well, and each cluster has other ones."""
-    devices = world.of_node("pcidevices", node).values()
+    devices = snapshot.of_node("pcidevices", node).values()
     return sum(1 for device in devices if (device.get("status") or {}).get("vendorId") == VENDOR_ID)
 
 
-def _mig(world: World, node: str) -> list[str]:
+def _mig(snapshot: Snapshot, node: str) -> list[str]:
     told = []
-    for name, configuration in world.of_node("migconfigurations", node).items():
+    for name, configuration in snapshot.of_node("migconfigurations", node).items():
         status = configuration.get("status") or {}
         told.append(f"{name} {status.get('status', '')} {status.get('message', '')}".strip())
         told += [
@@ -60,12 +60,12 @@ def _mig(world: World, node: str) -> list[str]:
     return told
 
 
-OF_A_NODE: dict[str, Callable[[World, str], Any]] = {
+OF_A_NODE: dict[str, Callable[[Snapshot, str], Any]] = {
     "allocatable": _amounts("allocatable"),
     "capacity": _amounts("capacity"),
     "claims": _claims,
     "pfVFs": _functions,
-    "vgpudevices": lambda world, node: len(world.of_node("vgpudevices", node)),
+    "vgpudevices": lambda snapshot, node: len(snapshot.of_node("vgpudevices", node)),
     "pcidevices": _gpu_functions,
     "mig": _mig,
 }

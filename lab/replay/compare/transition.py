@@ -28,29 +28,29 @@ class Span:
     value: Any
     start: float
     end: float
-    looked_from: float = float("-inf")
+    observed_from: float = float("-inf")
 
     @property
     def length(self) -> float:
-        return self.end - max(self.start, self.looked_from)
+        return self.end - max(self.start, self.observed_from)
 
 
 @dataclass(frozen=True)
 class Change:
-    facet: str
+    state_field: str
     value: Any
     recorded_at: float
     ours_at: float
 
 
-def spans(values: Sequence[tuple[float, Any]], end: float, looked_from: float = float("-inf")) -> list[Span]:
+def spans(values: Sequence[tuple[float, Any]], end: float, observed_from: float = float("-inf")) -> list[Span]:
     """Successive values with the time of each, as spans of equal value."""
     distinct: list[tuple[float, Any]] = []
     for at, value in values:
         if not distinct or distinct[-1][1] != value:
             distinct.append((at, value))
     closed = [*distinct[1:], (end, None)]
-    return [Span(value, at, until, looked_from) for (at, value), (until, _) in zip(distinct, closed, strict=True)]
+    return [Span(value, at, until, observed_from) for (at, value), (until, _) in zip(distinct, closed, strict=True)]
 
 
 def align(
@@ -104,7 +104,7 @@ def out_of_order(changes: Sequence[Change], closeness: float) -> list[tuple[Chan
         (first, second)
         for first in changes
         for second in changes
-        if first.facet != second.facet
+        if first.state_field != second.state_field
         and first.recorded_at + closeness < second.recorded_at
         and first.ours_at > second.ours_at + SIMULTANEOUS
     ]

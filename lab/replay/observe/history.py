@@ -39,7 +39,7 @@ class Version:
     object: Json | None
 
 
-class World:
+class Snapshot:
     """All watched objects at one moment."""
 
     def __init__(self, objects: dict[Key, Json]) -> None:
@@ -107,10 +107,10 @@ class History:
         with self._lock:
             return max((versions[-1].revision for versions in self._versions.values() if versions), default=0)
 
-    def world(self) -> World:
+    def snapshot(self) -> Snapshot:
         with self._lock:
             latest = {key: versions[-1].object for key, versions in self._versions.items() if versions}
-        return World({key: found for key, found in latest.items() if found is not None})
+        return Snapshot({key: found for key, found in latest.items() if found is not None})
 
     def find(
         self, key: Key, matches: Callable[[Json | None], bool], *, since: float, revision: int = 0
@@ -131,7 +131,7 @@ class History:
     def first(self, key: Key, matches: Callable[[Json | None], bool], *, revision: int) -> Version | None:
         return next((one for one in self.versions(key) if one.revision >= revision and matches(one.object)), None)
 
-    def moments(self, revision: int) -> Iterator[tuple[float, int, World]]:
+    def moments(self, revision: int) -> Iterator[tuple[float, int, Snapshot]]:
         """The world as it was at `revision`, then after each later change; each World is good until the next one."""
         with self._lock:
             changes = sorted(
@@ -144,13 +144,13 @@ class History:
         for place, key, version in changes:
             if place > revision and not started:
                 started = True
-                yield at, revision, World(objects)
+                yield at, revision, Snapshot(objects)
             if version.object is None:
                 objects.pop(key, None)
             else:
                 objects[key] = version.object
             at = version.at
             if started:
-                yield version.at, place, World(objects)
+                yield version.at, place, Snapshot(objects)
         if not started:
-            yield at, revision, World(objects)
+            yield at, revision, Snapshot(objects)

@@ -10,13 +10,13 @@ METADATA = ("name", "namespace", "generation", "labels", "annotations", "finaliz
 RESOURCE_PREFIX = "nvidia.com/"
 
 
-def presented(live: Json) -> Json:
+def normalized(live: Json) -> Json:
     kind = live.get("kind", "")
     if kind == "Status":
         return {"kind": "Status", "status": live.get("status")}
     if kind.endswith("List") and "items" in live:
         item_kind = kind.removesuffix("List")
-        return {"kind": kind, "items": [presented({"kind": item_kind, **item}) for item in live["items"] or []]}
+        return {"kind": kind, "items": [normalized({"kind": item_kind, **item}) for item in live["items"] or []]}
     if kind == "CustomResourceDefinition":
         return _custom_resource_definition(live)
     if kind in ("ValidatingWebhookConfiguration", "MutatingWebhookConfiguration"):

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from lab.replay.observe.api import Answer, Api
-from lab.replay.observe.history import WATCHED, History, World
+from lab.replay.observe.history import WATCHED, History, Snapshot
 from lab.replay.observe.host_state import Sample
 from lab.replay.observe.watch import Watches
 from lab.replay.read.condition import Condition, types_of
@@ -32,40 +32,40 @@ class Control(Protocol):
     def status(self) -> Json: ...
 
 
-class Stage:
+class Environment:
     def __init__(self, api: Api, control: Control, history: History, watches: Watches, nodes: tuple[str, ...]) -> None:
         self.api = api
         self.control = control
         self.history = history
         self.nodes = nodes
-        self.world = World({})
+        self.snapshot = Snapshot({})
         self._watches = watches
         self.samplers: tuple[str, ...] = ()
         self.samples: list[Sample] = []
         self.history.now = control.now()
-        self.look()
+        self.refresh()
 
     @property
     def now(self) -> float:
         return self.history.now
 
-    def look(self, *, afresh: bool = False) -> World:
+    def refresh(self, *, from_api: bool = False) -> Snapshot:
         """Take in what has arrived; `afresh` asks the API server instead of trusting the watches to be up to date."""
-        if afresh:
+        if from_api:
             for plural, path in WATCHED.items():
                 if listed := self.api.get(path):
                     self.history.merge(plural, listed)
         else:
             self._watches.catch_up()
-        self.world = self.history.world()
+        self.snapshot = self.history.snapshot()
         if self.samplers:
             self.samples.append(self.sample(self.samplers))
-        return self.world
+        return self.snapshot
 
     def advance(self, seconds: float) -> None:
         self.history.now += seconds
         self.history.now = self.control.advance(seconds)
-        self.look()
+        self.refresh()
 
     def stride(self, pace: float) -> float:
         """While nothing is due a longer step shows the same; not too long, for what lives in real time."""
@@ -74,11 +74,11 @@ class Stage:
 
     def settle(self) -> None:
         self.control.settle()
-        self.look()
+        self.refresh()
 
     def wait(self, condition: Condition, limit: float, pace: Callable[[float], float]) -> tuple[bool, float]:
         """Let time pass until the condition holds; whether it did, and after how long."""
-        self.look(afresh=True)
+        self.refresh(from_api=True)
         began = self.now
         while not condition.holds(self):
             waited = self.now - began
@@ -92,7 +92,7 @@ class Stage:
         disabled = next(
             (
                 name
-                for name, vgpu in reversed(self.world.all("vgpudevices").items())
+                for name, vgpu in reversed(self.snapshot.all("vgpudevices").items())
                 if not (vgpu.get("spec") or {}).get("enabled")
             ),
             None,
@@ -131,7 +131,7 @@ class Stage:
         return answer
 
     def offers_all(self, node: str, number: int) -> bool:
-        found = self.world.of_node("vgpudevices", node).values()
+        found = self.snapshot.of_node("vgpudevices", node).values()
         return bool(found) and all(len(types_of(vgpu)) >= number for vgpu in found)
 
 

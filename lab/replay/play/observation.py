@@ -14,9 +14,9 @@ from typing import Any
 
 from lab.replay.compare.bindings import Bindings
 from lab.replay.compare.difference import Difference, differences, object_differences
-from lab.replay.compare.field import claim_gist
-from lab.replay.observe.history import PLURAL, Key, World
-from lab.replay.play.environment import Stage
+from lab.replay.compare.field import claim_summary
+from lab.replay.observe.history import PLURAL, Key, Snapshot
+from lab.replay.play.environment import Environment
 from lab.replay.read.condition import CONFIGURED, field_of, types_of
 
 Json = dict[str, Any]
@@ -30,7 +30,7 @@ KIND = {plural: kind for kind, plural in PLURAL.items()}
 
 
 @dataclass(frozen=True)
-class Sighting:
+class ObservedObject:
     """`compare` tells how a version of the object differs from what was seen."""
 
     key: Key
@@ -40,7 +40,7 @@ class Sighting:
 
 
 @dataclass(frozen=True)
-class Machine:
+class ObservedMachine:
     """A virtual machine, which is not watched."""
 
     name: str
@@ -48,17 +48,17 @@ class Machine:
 
 
 @dataclass(frozen=True)
-class Count:
+class ObservedCount:
     plural: str
     node: str
     recorded: int
 
 
-def sighting_of(shown: Json, key: Key | None = None, place: str = "") -> Sighting:
+def observed_object(shown: Json, key: Key | None = None, place: str = "") -> ObservedObject:
     if key is None:
         key = (PLURAL.get(str(shown.get("kind")), ""), shown["metadata"]["name"])
     place = place or f"{KIND.get(key[0], key[0])}/{key[1]}"
-    return Sighting(
+    return ObservedObject(
         key,
         lambda live, bindings: object_differences(shown, live, bindings, place),
         offers_of_configured(shown.get("status")),
@@ -71,7 +71,7 @@ def offers_of_configured(status: Any) -> frozenset[str] | None:
     return None
 
 
-def sightings_after(after: Json, stage: Stage) -> tuple[list[Any], list[str]]:
+def observed_after(after: Json, environment: Environment) -> tuple[list[Any], list[str]]:
     """What the side objects of a step show, and what of it cannot be compared."""
     found: list[Any] = []
     notes: list[str] = []
@@ -81,45 +81,45 @@ def sightings_after(after: Json, stage: Stage) -> tuple[list[Any], list[str]]:
         if key == "seconds":
             continue
         if name and kind == "VirtualMachine":
-            found.append(Machine(name.rpartition("/")[2], value))
+            found.append(ObservedMachine(name.rpartition("/")[2], value))
         elif name and kind in PLURAL:
-            found.append(sighting_of(value, (PLURAL[kind], name), key))
+            found.append(observed_object(value, (PLURAL[kind], name), key))
         elif group and group[1] == "VGPUDevices":
-            found += _vgpu_groups(value or [], group[2], stage)
+            found += _vgpu_groups(value or [], group[2], environment)
         elif group and group[1] == "PCIDeviceClaims":
-            found += _claims(value or [], group[2], stage)
+            found += _claims(value or [], group[2], environment)
         elif group and group[1] == "counts":
-            found += [Count(plural, group[2], number) for plural, number in value.items() if plural in KIND]
+            found += [ObservedCount(plural, group[2], number) for plural, number in value.items() if plural in KIND]
         else:
             notes.append(f"{key} is not compared")
     return found, notes
 
 
-def _vgpu_groups(groups: list[Json], node: str, stage: Stage) -> Iterable[Sighting]:
+def _vgpu_groups(groups: list[Json], node: str, environment: Environment) -> Iterable[ObservedObject]:
     recorded = {device: group for group in groups for device in group["devices"]}
-    for name in sorted({*recorded, *stage.world.of_node("vgpudevices", node)}):
+    for name in sorted({*recorded, *environment.snapshot.of_node("vgpudevices", node)}):
         group = recorded.get(name)
-        gist = {key: value for key, value in group.items() if key != "devices"} if group else None
-        compare = _compare_gist(f"VGPUDevice/{name}", gist, vgpu_gist)
-        yield Sighting(("vgpudevices", name), compare, offers_of_configured(gist))
+        summary = {key: value for key, value in group.items() if key != "devices"} if group else None
+        compare = _compare_summary(f"VGPUDevice/{name}", summary, vgpu_summary)
+        yield ObservedObject(("vgpudevices", name), compare, offers_of_configured(summary))
 
 
-def _claims(claims: list[Json], node: str, stage: Stage) -> Iterable[Sighting]:
+def _claims(claims: list[Json], node: str, environment: Environment) -> Iterable[ObservedObject]:
     recorded = {claim["name"]: claim for claim in claims}
-    for name in sorted({*recorded, *stage.world.of_node("pcideviceclaims", node)}):
-        yield Sighting(
-            ("pcideviceclaims", name), _compare_gist(f"PCIDeviceClaim/{name}", recorded.get(name), claim_gist)
+    for name in sorted({*recorded, *environment.snapshot.of_node("pcideviceclaims", node)}):
+        yield ObservedObject(
+            ("pcideviceclaims", name), _compare_summary(f"PCIDeviceClaim/{name}", recorded.get(name), claim_summary)
         )
 
 
-def _compare_gist(
-    place: str, recorded: Json | None, gist_of: Callable[[Json], Json]
+def _compare_summary(
+    place: str, recorded: Json | None, summary_of: Callable[[Json], Json]
 ) -> Callable[[Json | None, Bindings], list[Difference]]:
     def compare(live: Json | None, bindings: Bindings) -> list[Difference]:
         if recorded is None or live is None:
             state = ["not found" if one is None else "exists" for one in (recorded, live)]
             return [] if recorded is live is None else [Difference(place, *state)]
-        ours = gist_of(live)
+        ours = summary_of(live)
         # A group may show less than the whole gist; `deleting` is shown only when it is so.
         ours = {key: ours[key] for key in ours if key in recorded or key == "deleting"}
         return differences(recorded, ours, bindings, place)
@@ -127,7 +127,7 @@ def _compare_gist(
     return compare
 
 
-def vgpu_gist(vgpu: Json) -> Json:
+def vgpu_summary(vgpu: Json) -> Json:
     spec, status = vgpu.get("spec") or {}, vgpu.get("status") or {}
     return {
         "enabled": spec.get("enabled"),
@@ -139,11 +139,11 @@ def vgpu_gist(vgpu: Json) -> Json:
     }
 
 
-class Sightings:
+class ObservationTracker:
     """Where in our history the recording has got to, object by object."""
 
-    def __init__(self, stage: Stage, bindings: Bindings) -> None:
-        self.stage = stage
+    def __init__(self, environment: Environment, bindings: Bindings) -> None:
+        self.environment = environment
         self.bindings = bindings
         self.seen: dict[Key, int] = {}
         # The history's revision before our last intervention, from which an observation looks back.
@@ -154,42 +154,44 @@ class Sightings:
         self.mark()
 
     def mark(self) -> None:
-        self.stage.look()
-        self.marked = self.stage.history.revision
+        self.environment.refresh()
+        self.marked = self.environment.history.revision
 
     def pin(self, key: Key, test: Callable[[Json | None], bool]) -> None:
         """A condition was met: what follows cannot lie before the first version that met it."""
-        first = self.stage.history.first(key, test, revision=self.seen.get(key, 0))
+        first = self.environment.history.first(key, test, revision=self.seen.get(key, 0))
         if first:
             self.seen[key] = max(self.seen.get(key, 0), first.revision)
 
     def wrote(self, key: Key, live: Json) -> None:
         """We wrote the object: what follows cannot lie before that."""
-        self.stage.history.record(key[0], "MODIFIED", live)
+        self.environment.history.record(key[0], "MODIFIED", live)
         self.seen[key] = int(live["metadata"]["resourceVersion"])
 
-    def found_already(self, sighting: Sighting) -> bool:
+    def matches_history(self, observed: ObservedObject) -> bool:
         """Whether the object looks as seen, or did so a short while ago."""
         adopted: list[Bindings] = []
-        since = self.stage.now - AHEAD
-        offers = self._recent_offers(sighting.key, since) if sighting.stale_offers is not None else {}
+        since = self.environment.now - AHEAD
+        offers = self._recent_offers(observed.key, since) if observed.stale_offers is not None else {}
 
         def matches(live: Json | None) -> bool:
             trial = self.bindings.trial()
-            if sighting.stale_offers in offers and live and field_of(live, "status.vGPUStatus") == CONFIGURED:
-                live = {**live, "status": {**live["status"], "availableTypes": offers[sighting.stale_offers]}}
-                if not sighting.stale_offers:
+            if observed.stale_offers in offers and live and field_of(live, "status.vGPUStatus") == CONFIGURED:
+                live = {**live, "status": {**live["status"], "availableTypes": offers[observed.stale_offers]}}
+                if not observed.stale_offers:
                     del live["status"]["availableTypes"]
-            if sighting.compare(live, trial):
+            if observed.compare(live, trial):
                 return False
             adopted.append(trial)
             return True
 
-        version = self.stage.history.find(sighting.key, matches, since=since, revision=self.seen.get(sighting.key, 0))
+        version = self.environment.history.find(
+            observed.key, matches, since=since, revision=self.seen.get(observed.key, 0)
+        )
         if version is None:
             return False
         self.bindings.adopt(adopted[-1])
-        self.seen[sighting.key] = version.revision
+        self.seen[observed.key] = version.revision
         return True
 
     def _recent_offers(self, key: Key, since: float) -> dict[frozenset[str], Any]:
@@ -200,48 +202,50 @@ class Sightings:
         """
         offers: dict[frozenset[str], Any] = {frozenset(): {}}
         until = float("inf")
-        for version in reversed(self.stage.history.versions(key)):
+        for version in reversed(self.environment.history.versions(key)):
             if until < since:
                 break
             offers.setdefault(frozenset(types_of(version.object)), types_of(version.object))
             until = version.at
         return offers
 
-    def look_for(self, sightings: Iterable[Any]) -> list[Difference]:
+    def find_all(self, tracker: Iterable[Any]) -> list[Difference]:
         """Let time pass until every sighting is found; what is still missing then, against what is there."""
-        missing = [sighting for sighting in sightings if not self._found(sighting)]
+        missing = [observed for observed in tracker if not self._found(observed)]
         if missing:
-            self.stage.look(afresh=True)
-        began = self.stage.now
-        while missing := [sighting for sighting in missing if not self._found(sighting)]:
-            if self.stage.now - began >= BEHIND:
-                return [difference for sighting in missing for difference in self._differences(sighting)]
-            self.stage.advance(self.stage.stride(PACE))
+            self.environment.refresh(from_api=True)
+        began = self.environment.now
+        while missing := [observed for observed in missing if not self._found(observed)]:
+            if self.environment.now - began >= BEHIND:
+                return [difference for observed in missing for difference in self._differences(observed)]
+            self.environment.advance(self.environment.stride(PACE))
         return []
 
-    def _found(self, sighting: Any) -> bool:
-        if isinstance(sighting, Count):
-            return self._counted(sighting)
-        return not self._differences(sighting) if isinstance(sighting, Machine) else self.found_already(sighting)
+    def _found(self, observed: Any) -> bool:
+        if isinstance(observed, ObservedCount):
+            return self._counted(observed)
+        return (
+            not self._differences(observed) if isinstance(observed, ObservedMachine) else self.matches_history(observed)
+        )
 
-    def _counted(self, count: Count) -> bool:
-        now = self.stage.now
+    def _counted(self, count: ObservedCount) -> bool:
+        now = self.environment.now
         number: int | None = None
-        for at, _, world in self.stage.history.moments(0):
+        for at, _, snapshot in self.environment.history.moments(0):
             if number == count.recorded and at >= now - AHEAD:
                 return True
-            number = _number(world, count)
+            number = _number(snapshot, count)
         return number == count.recorded
 
-    def _differences(self, sighting: Any) -> list[Difference]:
-        if isinstance(sighting, Count):
-            place = f"number of {sighting.plural} of {sighting.node}"
-            return [Difference(place, sighting.recorded, _number(self.stage.world, sighting))]
-        if isinstance(sighting, Machine):
-            live = self.stage.api.get(f"{MACHINES}/{sighting.name}")
-            return object_differences(sighting.recorded, live, self.bindings, f"VirtualMachine/{sighting.name}")
-        return sighting.compare(self.stage.world.get(*sighting.key), self.bindings.trial())
+    def _differences(self, observed: Any) -> list[Difference]:
+        if isinstance(observed, ObservedCount):
+            place = f"number of {observed.plural} of {observed.node}"
+            return [Difference(place, observed.recorded, _number(self.environment.snapshot, observed))]
+        if isinstance(observed, ObservedMachine):
+            live = self.environment.api.get(f"{MACHINES}/{observed.name}")
+            return object_differences(observed.recorded, live, self.bindings, f"VirtualMachine/{observed.name}")
+        return observed.compare(self.environment.snapshot.get(*observed.key), self.bindings.trial())
 
 
-def _number(world: World, count: Count) -> int:
-    return len(world.of_node(count.plural, count.node))
+def _number(snapshot: Snapshot, count: ObservedCount) -> int:
+    return len(snapshot.of_node(count.plural, count.node))

@@ -9,9 +9,9 @@ from lab.replay.compare.bindings import Bindings
 from lab.replay.compare.difference import Difference
 from lab.replay.observe.api import Answer
 from lab.replay.observe.history import WATCHED
-from lab.replay.play.environment import MERGE_PATCH, Stage
+from lab.replay.play.environment import MERGE_PATCH, Environment
 from lab.replay.read.recording import Step
-from lab.replay.read.step_context import Scene
+from lab.replay.read.step_context import StepContext
 
 Json = dict[str, Any]
 
@@ -27,13 +27,13 @@ def repeats(step: Step | None) -> bool:
 
 
 class Repetition:
-    def __init__(self, step: Step, scene: Scene, stage: Stage, bindings: Bindings) -> None:
+    def __init__(self, step: Step, context: StepContext, environment: Environment, bindings: Bindings) -> None:
         self._result = step.content["result"]
         self._refusal = self._result.get("firstRefusal") or {}
         found = REFUSED_TYPE.search(str(self._refusal.get("message", "")))
-        self._path = f"{WATCHED['vgpudevices']}/{found['device'] if found else scene.device}"
-        self._body = {"spec": {"enabled": True, "vGPUTypeName": found["profile"] if found else scene.profile}}
-        self._stage = stage
+        self._path = f"{WATCHED['vgpudevices']}/{found['device'] if found else context.device}"
+        self._body = {"spec": {"enabled": True, "vGPUTypeName": found["profile"] if found else context.profile}}
+        self._environment = environment
         self._bindings = bindings
         self._first: Answer | None = None
 
@@ -45,17 +45,17 @@ class Repetition:
         differences = self._first_differences(answer)
         seconds = self._result.get("acceptedAfterSeconds")
         limit = max(PATIENCE, 3 * float(seconds or 0))
-        began = self._stage.now
+        began = self._environment.now
         while not answer.accepted:
-            if self._stage.now - began > limit:
+            if self._environment.now - began > limit:
                 return [*differences, Difference("accepted", f"after {seconds} s", f"never: {answer.message}")]
-            self._stage.advance(PAUSE)
+            self._environment.advance(PAUSE)
             answer = self._attempt()
-        self._stage.look()
+        self._environment.refresh()
         return differences
 
     def _attempt(self) -> Answer:
-        return self._stage.api.request("PATCH", self._path, self._body, MERGE_PATCH)
+        return self._environment.api.request("PATCH", self._path, self._body, MERGE_PATCH)
 
     def _first_differences(self, answer: Answer) -> list[Difference]:
         recorded = f"{self._refusal.get('status')} {self._refusal.get('message')}" if self._refusal else "accepted"

@@ -10,9 +10,17 @@ from lab.replay.compare.bindings import Bindings
 from lab.replay.compare.difference import Difference, differences, object_differences, same_message
 from lab.replay.observe.api import Answer
 from lab.replay.observe.history import WATCHED, Key
-from lab.replay.observe.normalized import presented
-from lab.replay.play.environment import Stage
-from lab.replay.play.observation import BEHIND, KIND, PACE, Sighting, Sightings, offers_of_configured, sighting_of
+from lab.replay.observe.normalized import normalized
+from lab.replay.play.environment import Environment
+from lab.replay.play.observation import (
+    BEHIND,
+    KIND,
+    PACE,
+    ObservationTracker,
+    ObservedObject,
+    observed_object,
+    offers_of_configured,
+)
 from lab.replay.play.request_body import completed_body
 from lab.replay.read.recording import Request, Step
 
@@ -23,11 +31,11 @@ Json = dict[str, Any]
 WRITE_SECONDS = 0.06
 
 
-class Asking:
-    def __init__(self, stage: Stage, bindings: Bindings, sightings: Sightings) -> None:
-        self.stage = stage
+class RequestPlayer:
+    def __init__(self, environment: Environment, bindings: Bindings, tracker: ObservationTracker) -> None:
+        self.environment = environment
         self.bindings = bindings
-        self.sightings = sightings
+        self.tracker = tracker
 
     def ask(self, step: Step, *, at_once: Callable[[], None] = lambda: None) -> list[Difference]:
         """`at_once` is what follows without any time between."""
@@ -36,13 +44,13 @@ class Asking:
         if request.method == "GET":
             return self._read(step, request)
         if request.target.plural == "sriovgpudevices":
-            self.stage.await_scans()
+            self.environment.await_scans()
         self._await_same_state(step, request)
         answer = self._send(request)
         at_once()
         differing = self._answer_differences(step, request, answer)
         self._remember(request, answer)
-        self.stage.advance(WRITE_SECONDS)
+        self.environment.advance(WRITE_SECONDS)
         return differing
 
     # Reading.
@@ -56,19 +64,20 @@ class Asking:
         if differing:
             return differing
         if target.name:
-            return self.sightings.look_for([sighting_of(recorded, (target.plural, target.name))])
+            return self.tracker.find_all([observed_object(recorded, (target.plural, target.name))])
         items = {item["metadata"]["name"]: item for item in recorded.get("items") or []}
         listed = {item["metadata"]["name"] for item in (answer.object or {}).get("items") or []}
-        return self.sightings.look_for(
-            sighting_of(items.get(name) or {"code": 404}, (target.plural, name)) for name in sorted({*items, *listed})
+        return self.tracker.find_all(
+            observed_object(items.get(name) or {"code": 404}, (target.plural, name))
+            for name in sorted({*items, *listed})
         )
 
     def _read_until_same(self, step: Step, request: Request) -> list[Difference]:
-        began = self.stage.now
+        began = self.environment.now
         while differing := self._answer_differences(step, request, self._send(request)):
-            if self.stage.now - began >= BEHIND:
+            if self.environment.now - began >= BEHIND:
                 break
-            self.stage.advance(1.0)
+            self.environment.advance(1.0)
         return differing
 
     # Writing.
@@ -80,17 +89,17 @@ class Asking:
         key = _key(request)
         status = (step.response.get("object") or {}).get("status")
         seen = self._status_seen(key, status) if key and step.accepted and isinstance(status, dict) else None
-        began = self.stage.now
+        began = self.environment.now
         settled = seen is None
-        while self.stage.now - began < BEHIND:
-            settled = settled or (seen is not None and self.sightings.found_already(seen))
+        while self.environment.now - began < BEHIND:
+            settled = settled or (seen is not None and self.tracker.matches_history(seen))
             if settled and self._same_verdict(step, request):
                 return
-            self.stage.advance(self.stage.stride(PACE))
+            self.environment.advance(self.environment.stride(PACE))
 
-    def _status_seen(self, key: Key, status: Json) -> Sighting:
+    def _status_seen(self, key: Key, status: Json) -> ObservedObject:
         place = f"{KIND[key[0]]}/{key[1]}"
-        return Sighting(
+        return ObservedObject(
             key,
             lambda live, bindings: object_differences({"status": status}, live, bindings, place),
             offers_of_configured(status),
@@ -106,27 +115,27 @@ class Asking:
         return not self._status_differences(step, answer)
 
     def _send(self, request: Request) -> Answer:
-        body = completed_body(self.stage.api, request)
-        return self.stage.api.request(request.method, request.path, body, request.content_type)
+        body = completed_body(self.environment.api, request)
+        return self.environment.api.request(request.method, request.path, body, request.content_type)
 
     def _remember(self, request: Request, answer: Answer) -> None:
         if not request.writes or not answer.accepted:
             return
         live, key = answer.object or {}, _key(request)
         if key and live.get("kind") == KIND.get(key[0]) and request.method != "DELETE":
-            self.sightings.wrote(key, live)
-        self.stage.settle()
+            self.tracker.wrote(key, live)
+        self.environment.settle()
         if request.method == "DELETE":
-            self.stage.look(afresh=True)
+            self.environment.refresh(from_api=True)
 
     # Comparing.
     def _status_differences(self, step: Step, answer: Answer) -> list[Difference]:
         recorded = step.response
         found = []
         if answer.status != recorded.get("status"):
-            mine = f"{answer.status} {answer.message}" if answer.status >= 400 else answer.status
-            theirs = f"{recorded.get('status')} {recorded.get('message', '')}".strip()
-            found.append(Difference("status", theirs, mine))
+            actual = f"{answer.status} {answer.message}" if answer.status >= 400 else answer.status
+            expected = f"{recorded.get('status')} {recorded.get('message', '')}".strip()
+            found.append(Difference("status", expected, actual))
         if "reason" in recorded and answer.reason != recorded["reason"]:
             found.append(Difference("reason", recorded["reason"], answer.reason))
         if "message" in recorded:
@@ -149,7 +158,7 @@ class Asking:
 
     def _object_differences(self, shown: Json, request: Request, live: Json) -> list[Difference]:
         if "items" in shown:
-            return differences(shown, presented(live), self.bindings)
+            return differences(shown, normalized(live), self.bindings)
         key = _key(request)
         trial = self.bindings.trial()
         found = object_differences(shown, live, trial)
@@ -161,14 +170,14 @@ class Asking:
         # The status in an answer is the one before the write, which may have moved on since it was recorded.
         trial = self.bindings.trial()
         without = object_differences({**shown, "status": None}, {**live, "status": None}, trial)
-        if without or not self.sightings.found_already(self._status_seen(key, shown.get("status") or {})):
+        if without or not self.tracker.matches_history(self._status_seen(key, shown.get("status") or {})):
             return found
         self.bindings.adopt(trial)
         return []
 
     def _users(self) -> set[str]:
         """Machines whose note names any device: one of them is as good as the other in a refusal."""
-        listed = self.stage.api.get("/apis/kubevirt.io/v1/virtualmachines") or {}
+        listed = self.environment.api.get("/apis/kubevirt.io/v1/virtualmachines") or {}
         return {
             item["metadata"]["name"]
             for item in listed.get("items") or []

@@ -17,8 +17,8 @@ from lab.lifecycle.control import Control
 from lab.replay.observe.api import Api
 from lab.replay.observe.history import History
 from lab.replay.observe.watch import Watches
-from lab.replay.play.environment import Stage
-from lab.replay.play.player import Outcome, Player
+from lab.replay.play.environment import Environment
+from lab.replay.play.player import Player, StepResult
 from lab.replay.read.recording import Recording
 from lab.rundir import RunDir
 
@@ -28,7 +28,7 @@ HOSTS = {"kubelet_sync": 0.01, "restarts_processes": True}
 WITHOUT = frozenset({"kubevirt", "vsphere", "core-webhook"})
 
 
-class Theatre:
+class Runner:
     def __init__(self, run_root: Path, labs: dict[str, RunDir] | None = None) -> None:
         """`labs` are those by version that run already; they are played on, and left running."""
         self._root = run_root
@@ -37,7 +37,7 @@ class Theatre:
         for run in self._labs.values():
             self._closing.callback(_set_scenario, run, run.read()["settings"]["scenario"])
 
-    def __enter__(self) -> Theatre:
+    def __enter__(self) -> Runner:
         return self
 
     def __exit__(
@@ -49,22 +49,22 @@ class Theatre:
         self._closing.close()
         self._labs.clear()
 
-    def play(self, recording: Recording) -> tuple[list[Outcome], list[str], float]:
+    def play(self, recording: Recording) -> tuple[list[StepResult], list[str], float]:
         """What each step came to, notes on the beginning, and the seconds it took."""
         began = time.monotonic()
-        with self._stage(recording) as stage:
-            player = Player(recording, stage)
-            outcomes = player.play()
-        return outcomes, player.notes, time.monotonic() - began
+        with self._environment(recording) as environment:
+            player = Player(recording, environment)
+            step_results = player.play()
+        return step_results, player.notes, time.monotonic() - began
 
     @contextmanager
-    def _stage(self, recording: Recording) -> Iterator[Stage]:
+    def _environment(self, recording: Recording) -> Iterator[Environment]:
         run = self._lab(recording)
         api = Api.from_kubeconfig(run.kubeconfig("admin"), server=run.read()["direct"])
         history = History()
         try:
             with Watches(api, history) as watches:
-                yield Stage(api, Control(run), history, watches, recording.nodes)
+                yield Environment(api, Control(run), history, watches, recording.nodes)
         finally:
             api.close()
 

@@ -6,10 +6,10 @@ from collections.abc import Iterable
 
 from lab.replay.compare.bindings import Bindings
 from lab.replay.observe.normalized import gpu_resources
-from lab.replay.play.environment import Stage, coarsely
+from lab.replay.play.environment import Environment, coarsely
 from lab.replay.play.host_action import set_hardware
-from lab.replay.read.condition import CONFIGURED, Condition, Sight, field_of, types_of
-from lab.replay.read.initial_state import Amounts, Beginning, Vgpu
+from lab.replay.read.condition import CONFIGURED, ClusterState, Condition, field_of, types_of
+from lab.replay.read.initial_state import Amounts, InitialState, Vgpu
 from lab.replay.read.recording import Recording
 from lab.replay.read.step_context import DEVICE, resource_of
 
@@ -17,15 +17,15 @@ SCAN = 35.0
 PATIENCE = 180.0
 
 
-def arrange(recording: Recording, start: Beginning, stage: Stage, bindings: Bindings) -> list[str]:
+def set_up(recording: Recording, start: InitialState, environment: Environment, bindings: Bindings) -> list[str]:
     """Notes on what could not be brought about."""
-    return _Arrangement(recording, start, stage, bindings).make()
+    return _Setup(recording, start, environment, bindings).make()
 
 
-class _Arrangement:
-    def __init__(self, recording: Recording, start: Beginning, stage: Stage, bindings: Bindings) -> None:
+class _Setup:
+    def __init__(self, recording: Recording, start: InitialState, environment: Environment, bindings: Bindings) -> None:
         self.start = start
-        self.stage = stage
+        self.environment = environment
         self.bindings = bindings
         self.notes: list[str] = []
         self.named = {name for step in recording.steps for name in DEVICE.findall(str(step.content.get("request")))}
@@ -36,24 +36,24 @@ class _Arrangement:
         for node in nodes:
             self._vgpus(node)
         for path, machine in self.start.machines:
-            self.stage.api.request("POST", path, {"apiVersion": "kubevirt.io/v1", **machine})
+            self.environment.api.request("POST", path, {"apiVersion": "kubevirt.io/v1", **machine})
         if nodes:
             # What follows from the last change only with the next scan has long happened in the recorded cluster.
-            self.stage.advance(SCAN)
+            self.environment.advance(SCAN)
         self._note_inherited()
         return self.notes
 
     def _until(self, what: str, condition: Condition) -> None:
-        reached, seconds = self.stage.wait(condition, PATIENCE, coarsely)
+        reached, seconds = self.environment.wait(condition, PATIENCE, coarsely)
         if not reached:
             self.notes.append(f"arranging the beginning: {what} did not come about in {seconds:.0f} s")
 
     def _switch_on(self, nodes: Iterable[str]) -> None:
         for node in nodes:
-            for name, gpu in self.stage.world.of_node("sriovgpudevices", node).items():
+            for name, gpu in self.environment.snapshot.of_node("sriovgpudevices", node).items():
                 if node in self.start.mig:
-                    set_hardware(self.stage, node, field_of(gpu, "spec.address"), mig_capable=True)
-                self.stage.patch("sriovgpudevices", name, {"spec": {"enabled": True}})
+                    set_hardware(self.environment, node, field_of(gpu, "spec.address"), mig_capable=True)
+                self.environment.patch("sriovgpudevices", name, {"spec": {"enabled": True}})
         for node in nodes:
             self._until(f"vGPU devices of {node}", _free(node))
 
@@ -98,14 +98,14 @@ class _Arrangement:
         return wanted
 
     def _profiles(self, node: str) -> dict[str, str]:
-        offers = [types_of(vgpu) for vgpu in self.stage.world.of_node("vgpudevices", node).values()]
+        offers = [types_of(vgpu) for vgpu in self.environment.snapshot.of_node("vgpudevices", node).values()]
         return {resource_of(name): name for name in max(offers, key=len, default={})}
 
     def _spare(
         self, node: str, number: int, *, taken: Iterable[str], typed: str = "", stand_in: bool = False
     ) -> list[str]:
         """Devices to use in passing: those that still bear the type first, then those that no request names."""
-        free = [name for name in self.stage.world.of_node("vgpudevices", node) if name not in set(taken)]
+        free = [name for name in self.environment.snapshot.of_node("vgpudevices", node) if name not in set(taken)]
 
         def rank(name: str) -> tuple[bool, bool, str]:
             left = self.start.vgpus.get(name, Vgpu())
@@ -121,7 +121,7 @@ class _Arrangement:
     def _enable(self, node: str, devices: list[str], profile: str) -> None:
         for name in devices:
             self._until(f"{name} offered {profile}", _offered(name, profile))
-            answer = self.stage.patch("vgpudevices", name, {"spec": {"enabled": True, "vGPUTypeName": profile}})
+            answer = self.environment.patch("vgpudevices", name, {"spec": {"enabled": True, "vGPUTypeName": profile}})
             if not answer.accepted:
                 self.notes.append(f"arranging the beginning: {name} as {profile} was refused: {answer.message}")
             self._until(f"{name} configured", _configured(name))
@@ -132,14 +132,16 @@ class _Arrangement:
         for name in devices:
             # A type that a recording shows on a disabled device was not cleared when it was disabled.
             left = self.start.vgpus.get(name, Vgpu()).profile
-            self.stage.patch("vgpudevices", name, {"spec": {"enabled": False} | ({} if left else {"vGPUTypeName": ""})})
+            self.environment.patch(
+                "vgpudevices", name, {"spec": {"enabled": False} | ({} if left else {"vGPUTypeName": ""})}
+            )
         if devices:
             self._until(f"{', '.join(devices)} off", _off(devices))
 
     def _dress(self, node: str, wanted: dict[str, Vgpu]) -> None:
         """Types, labels and annotations that earlier scenarios wrote and left."""
         for name, vgpu in self.start.vgpus.items():
-            found = self.stage.world.get("vgpudevices", name)
+            found = self.environment.snapshot.get("vgpudevices", name)
             if not name.startswith(f"{node}-") or found is None:
                 continue
             body: dict[str, object] = {}
@@ -148,11 +150,11 @@ class _Arrangement:
             if vgpu.labels or vgpu.annotations:
                 body["metadata"] = {"labels": vgpu.labels, "annotations": vgpu.annotations}
             if body:
-                self.stage.patch("vgpudevices", name, body)
+                self.environment.patch("vgpudevices", name, body)
 
     def _note_inherited(self) -> None:
         for node, amounts in self.start.amounts.items():
-            found = self.stage.world.get("nodes", node) or {}
+            found = self.environment.snapshot.get("nodes", node) or {}
             for resource, amount in amounts.items():
                 ours = tuple(gpu_resources(found, of).get(resource) for of in ("capacity", "allocatable"))
                 recorded = (str(amount.capacity), str(amount.allocatable or 0))
@@ -162,11 +164,11 @@ class _Arrangement:
 
 
 def _free(node: str) -> Condition:
-    def holds(sight: Sight) -> bool:
-        found = sight.world.of_node("vgpudevices", node).values()
+    def holds(cluster: ClusterState) -> bool:
+        found = cluster.snapshot.of_node("vgpudevices", node).values()
         addresses = [
             address
-            for gpu in sight.world.of_node("sriovgpudevices", node).values()
+            for gpu in cluster.snapshot.of_node("sriovgpudevices", node).values()
             for address in field_of(gpu, "status.vfAddresses") or []
         ]
         return 0 < len(addresses) == len(found) and all(types_of(vgpu) for vgpu in found)
@@ -175,35 +177,35 @@ def _free(node: str) -> Condition:
 
 
 def _offered(name: str, profile: str) -> Condition:
-    return Condition(lambda sight: profile in types_of(sight.world.get("vgpudevices", name)))
+    return Condition(lambda cluster: profile in types_of(cluster.snapshot.get("vgpudevices", name)))
 
 
 def _configured(name: str) -> Condition:
-    def holds(sight: Sight) -> bool:
-        found = sight.world.get("vgpudevices", name)
+    def holds(cluster: ClusterState) -> bool:
+        found = cluster.snapshot.get("vgpudevices", name)
         return field_of(found, "status.vGPUStatus") == CONFIGURED and bool(field_of(found, "configureVGPUTypeName"))
 
     return Condition(holds)
 
 
 def _allocatable(node: str, resource: str, profile: str) -> Condition:
-    def holds(sight: Sight) -> bool:
+    def holds(cluster: ClusterState) -> bool:
         on = [
             vgpu
-            for vgpu in sight.world.of_node("vgpudevices", node).values()
+            for vgpu in cluster.snapshot.of_node("vgpudevices", node).values()
             if field_of(vgpu, "status.configureVGPUTypeName") == profile
         ]
-        amounts = gpu_resources(sight.world.get("nodes", node) or {}, "allocatable")
+        amounts = gpu_resources(cluster.snapshot.get("nodes", node) or {}, "allocatable")
         return amounts.get(resource, "0") == str(len(on))
 
     return Condition(holds)
 
 
 def _off(devices: list[str]) -> Condition:
-    def holds(sight: Sight) -> bool:
-        found = [sight.world.get("vgpudevices", name) for name in devices]
+    def holds(cluster: ClusterState) -> bool:
+        found = [cluster.snapshot.get("vgpudevices", name) for name in devices]
         return all(vgpu and not field_of(vgpu, "status.vGPUStatus") and types_of(vgpu) for vgpu in found) and not any(
-            sight.world.get("pcideviceclaims", name) for name in devices
+            cluster.snapshot.get("pcideviceclaims", name) for name in devices
         )
 
     return Condition(holds)

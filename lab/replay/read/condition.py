@@ -8,9 +8,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
-from lab.replay.observe.history import PLURAL, Key, World
+from lab.replay.observe.history import PLURAL, Key, Snapshot
 from lab.replay.observe.normalized import gpu_resources
-from lab.replay.read.step_context import Scene, node_in, resource_of
+from lab.replay.read.step_context import StepContext, node_in, resource_of
 
 Json = dict[str, Any]
 Test = Callable[[Json | None], bool]
@@ -44,10 +44,10 @@ OWNER = {
 }
 
 
-class Sight(Protocol):
+class ClusterState(Protocol):
     """What can be seen at the moment a condition is tested."""
 
-    world: World
+    snapshot: Snapshot
 
     def webhook_refuses(self) -> bool: ...
 
@@ -56,34 +56,34 @@ class Sight(Protocol):
 
 @dataclass(frozen=True)
 class Condition:
-    holds: Callable[[Sight], bool]
+    holds: Callable[[ClusterState], bool]
     # Set when the condition is about one object: which, and what is tested of it.
     key: Key | None = None
     test: Test | None = None
 
 
 def about(key: Key, test: Test) -> Condition:
-    return Condition(lambda sight: test(sight.world.get(*key)), key, test)
+    return Condition(lambda cluster: test(cluster.snapshot.get(*key)), key, test)
 
 
-def understand(phrase: str, title: str, scene: Scene) -> Condition | None:
+def parse_condition(phrase: str, title: str, context: StepContext) -> Condition | None:
     """The condition behind the phrase, or None for a phrase that is not understood."""
     text = re.sub(r"\s+", " ", phrase).strip().rstrip(".")
     for candidate in (text, re.sub(r"\s*\([^)]*\)", "", text)):
         for pattern, build in GRAMMAR:
-            if (match := re.fullmatch(pattern, candidate)) and (condition := build(match, title, scene)):
+            if (match := re.fullmatch(pattern, candidate)) and (condition := build(match, title, context)):
                 return condition
     clauses = re.split(r", (?:and )?| and ", text)
     if len(clauses) > 1:
-        parts = [understand(clause, title, _at(scene, clause)) for clause in clauses]
+        parts = [parse_condition(clause, title, _at(context, clause)) for clause in clauses]
         if all(parts):
-            return Condition(lambda sight: all(part.holds(sight) for part in parts if part))
+            return Condition(lambda cluster: all(part.holds(cluster) for part in parts if part))
     return None
 
 
-def _at(scene: Scene, text: str) -> Scene:
-    node = node_in(text, scene.nodes)
-    return replace(scene, node=node) if node else scene
+def _at(context: StepContext, text: str) -> StepContext:
+    node = node_in(text, context.nodes)
+    return replace(context, node=node) if node else context
 
 
 def types_of(found: Json | None) -> Mapping[str, str]:
@@ -118,17 +118,17 @@ def plural_in(text: str) -> str | None:
     return None
 
 
-def _subject(match: re.Match[str], title: str, scene: Scene) -> Key | None:
+def _subject(match: re.Match[str], title: str, context: StepContext) -> Key | None:
     groups = match.groupdict()
     path = groups.get("field") or groups.get("wanted") or ""
     plural = plural_in(groups.get("kind") or "") or OWNER.get(path.rpartition(".")[2])
     if groups.get("name"):
         return (plural or plural_in(title) or "vgpudevices", groups["name"])
-    return scene.latest(plural or plural_in(title)) or scene.subject
+    return context.latest(plural or plural_in(title)) or context.subject
 
 
-def _field(match: re.Match[str], title: str, scene: Scene) -> Condition | None:
-    key = _subject(match, title, scene)
+def _field(match: re.Match[str], title: str, context: StepContext) -> Condition | None:
+    key = _subject(match, title, context)
     if key is None:
         return None
     path, wanted = match["field"], match["test"].strip()
@@ -152,11 +152,11 @@ def _field(match: re.Match[str], title: str, scene: Scene) -> Condition | None:
     return about(key, test)
 
 
-def _amount(match: re.Match[str], title: str, scene: Scene) -> Condition:
+def _amount(match: re.Match[str], title: str, context: StepContext) -> Condition:
     groups = match.groupdict()
-    node = groups.get("node") or scene.node
+    node = groups.get("node") or context.node
     amounts = groups.get("amounts") or ("capacity" if "capacity" in title else "allocatable")
-    resource = resource_of(groups.get("resource") or scene.profile)
+    resource = resource_of(groups.get("resource") or context.profile)
     compare, wanted = COMPARE[groups.get("sign") or "=="], int(match["number"])
     return about(
         ("nodes", node),
@@ -164,20 +164,20 @@ def _amount(match: re.Match[str], title: str, scene: Scene) -> Condition:
     )
 
 
-def _number(match: re.Match[str], title: str, scene: Scene) -> Condition | None:
+def _number(match: re.Match[str], title: str, context: StepContext) -> Condition | None:
     if match["number"] == "404":
-        return _gone(match, title, scene)
+        return _gone(match, title, context)
     plural = plural_in(title)
     if re.search(r"\b(allocatable|capacity)\b", title):
-        return _amount(match, title, scene)
+        return _amount(match, title, context)
     if plural is None:
         return None
-    return _count(plural, scene.node, lambda found: True, int(match["number"]))
+    return _count(plural, context.node, lambda found: True, int(match["number"]))
 
 
 def _count(plural: str, node: str, test: Test, wanted: int) -> Condition:
     return Condition(
-        lambda sight: sum(1 for found in sight.world.of_node(plural, node).values() if test(found)) == wanted
+        lambda cluster: sum(1 for found in cluster.snapshot.of_node(plural, node).values() if test(found)) == wanted
     )
 
 
@@ -193,18 +193,18 @@ def _offers(match: re.Match[str]) -> Test:
     return lambda found: bool(types_of(found))
 
 
-def _counted_offers(match: re.Match[str], title: str, scene: Scene) -> Condition:
+def _counted_offers(match: re.Match[str], title: str, context: StepContext) -> Condition:
     groups = match.groupdict()
-    node = groups.get("node") or scene.node
+    node = groups.get("node") or context.node
     offers, which = _offers(match), (groups.get("which") or "").strip()
     # A device that is on lists no types, and is as ready as one that lists them.
     or_enabled = bool(groups.get("or_enabled")) or match.re.pattern == READY
 
-    def holds(sight: Sight) -> bool:
+    def holds(cluster: ClusterState) -> bool:
         found = 0
-        for name, vgpu in sight.world.of_node("vgpudevices", node).items():
+        for name, vgpu in cluster.snapshot.of_node("vgpudevices", node).items():
             enabled = bool((vgpu.get("spec") or {}).get("enabled"))
-            if (which == "other" and name == scene.device) or (which == "disabled" and enabled):
+            if (which == "other" and name == context.device) or (which == "disabled" and enabled):
                 continue
             if (which == "enabled" and not enabled) or not (offers(vgpu) or (or_enabled and enabled)):
                 continue
@@ -214,49 +214,49 @@ def _counted_offers(match: re.Match[str], title: str, scene: Scene) -> Condition
     return Condition(holds)
 
 
-def _all_offer(match: re.Match[str], title: str, scene: Scene) -> Condition:
-    node = match.groupdict().get("node") or scene.node
+def _all_offer(match: re.Match[str], title: str, context: StepContext) -> Condition:
+    node = match.groupdict().get("node") or context.node
     offers = _offers(match)
 
-    def holds(sight: Sight) -> bool:
-        found = sight.world.of_node("vgpudevices", node).values()
+    def holds(cluster: ClusterState) -> bool:
+        found = cluster.snapshot.of_node("vgpudevices", node).values()
         return bool(found) and all(offers(vgpu) for vgpu in found)
 
     return Condition(holds)
 
 
-def _nth_offers(match: re.Match[str], title: str, scene: Scene) -> Condition:
+def _nth_offers(match: re.Match[str], title: str, context: StepContext) -> Condition:
     offers = _offers(match)
 
-    def holds(sight: Sight) -> bool:
-        found = list(sight.world.of_node("vgpudevices", scene.node).values())
+    def holds(cluster: ClusterState) -> bool:
+        found = list(cluster.snapshot.of_node("vgpudevices", context.node).values())
         return bool(found) and offers(found[0 if match["nth"] == "first" else -1])
 
     return Condition(holds)
 
 
-def _one_offers(match: re.Match[str], title: str, scene: Scene) -> Condition | None:
-    key = _subject(match, title, scene)
+def _one_offers(match: re.Match[str], title: str, context: StepContext) -> Condition | None:
+    key = _subject(match, title, context)
     return about(key, _offers(match)) if key else None
 
 
-def _cleared(match: re.Match[str], title: str, scene: Scene) -> Condition:
+def _cleared(match: re.Match[str], title: str, context: StepContext) -> Condition:
     names = re.findall(NAME, match["names"])
     rest = match["rest"] or ""
 
-    def holds(sight: Sight) -> bool:
-        devices = [sight.world.get("vgpudevices", name) for name in names]
+    def holds(cluster: ClusterState) -> bool:
+        devices = [cluster.snapshot.get("vgpudevices", name) for name in names]
         if any(found is None or field_of(found, "status.vGPUStatus") for found in devices):
             return False
-        if "claims" in rest and any(sight.world.get("pcideviceclaims", name) for name in names):
+        if "claims" in rest and any(cluster.snapshot.get("pcideviceclaims", name) for name in names):
             return False
         return "listed again" not in rest or all(types_of(found) for found in devices)
 
     return Condition(holds)
 
 
-def _exists(match: re.Match[str], title: str, scene: Scene) -> Condition | None:
-    key = _subject(match, title, scene)
+def _exists(match: re.Match[str], title: str, context: StepContext) -> Condition | None:
+    key = _subject(match, title, context)
     if key is None:
         return None
     wanted = match.groupdict().get("wanted")
@@ -267,62 +267,62 @@ def _exists(match: re.Match[str], title: str, scene: Scene) -> Condition | None:
     return about(key, lambda found: bool(field_of(found, wanted)))
 
 
-def _gone(match: re.Match[str], title: str, scene: Scene) -> Condition | None:
+def _gone(match: re.Match[str], title: str, context: StepContext) -> Condition | None:
     groups = match.groupdict()
     plural = plural_in(groups.get("kind") or "") or plural_in(title)
     if groups.get("name"):
         key: Key | None = (plural or "vgpudevices", groups["name"])
     else:
-        key = scene.latest(plural) or scene.subject
+        key = context.latest(plural) or context.subject
     return about(key, lambda found: found is None) if key else None
 
 
-def _counted(match: re.Match[str], title: str, scene: Scene) -> Condition | None:
+def _counted(match: re.Match[str], title: str, context: StepContext) -> Condition | None:
     groups = match.groupdict()
     plural = plural_in(groups["kind"]) if groups.get("kind") else plural_in(title) or "vgpudevices"
     if plural is None:
         return None
     number = groups.get("number")
-    node = groups.get("node") or scene.node
+    node = groups.get("node") or context.node
     if number in ("any", "a"):
-        return Condition(lambda sight: bool(sight.world.of_node(plural, node)))
+        return Condition(lambda cluster: bool(cluster.snapshot.of_node(plural, node)))
     wanted = 0 if number in (None, "no", "none") else int(number)
     return _count(plural, node, lambda found: True, wanted)
 
 
-def _pf_and_vfs(match: re.Match[str], title: str, scene: Scene) -> Condition:
-    return _count("pcidevices", scene.node, lambda found: True, int(match["number"]) + 1)
+def _pf_and_vfs(match: re.Match[str], title: str, context: StepContext) -> Condition:
+    return _count("pcidevices", context.node, lambda found: True, int(match["number"]) + 1)
 
 
-def _label(match: re.Match[str], title: str, scene: Scene) -> Condition:
+def _label(match: re.Match[str], title: str, context: StepContext) -> Condition:
     label = match["label"]
     return about(
-        ("nodes", scene.node), lambda found: found is not None and label in (found["metadata"].get("labels") or {})
+        ("nodes", context.node), lambda found: found is not None and label in (found["metadata"].get("labels") or {})
     )
 
 
-def _webhook(match: re.Match[str], title: str, scene: Scene) -> Condition:
-    return Condition(lambda sight: sight.webhook_refuses())
+def _webhook(match: re.Match[str], title: str, context: StepContext) -> Condition:
+    return Condition(lambda cluster: cluster.webhook_refuses())
 
 
-def _processes(match: re.Match[str], title: str, scene: Scene) -> Condition:
+def _processes(match: re.Match[str], title: str, context: StepContext) -> Condition:
     wanted = match["state"] in ("running", "up", "alive", "started", "back")
-    node = node_in(match.string, scene.nodes)
+    node = node_in(match.string, context.nodes)
 
-    def holds(sight: Sight) -> bool:
-        processes = sight.processes()
+    def holds(cluster: ClusterState) -> bool:
+        processes = cluster.processes()
         return all(alive is wanted for name, alive in processes.items() if node in (None, name))
 
     return Condition(holds)
 
 
-def _configured(match: re.Match[str], title: str, scene: Scene) -> Condition | None:
-    key = _subject(match, title, scene)
+def _configured(match: re.Match[str], title: str, context: StepContext) -> Condition | None:
+    key = _subject(match, title, context)
     return about(key, lambda found: field_of(found, "status.vGPUStatus") == CONFIGURED) if key else None
 
 
-def _mig_status(match: re.Match[str], title: str, scene: Scene) -> Condition | None:
-    key, wanted = scene.latest("migconfigurations"), match["state"]
+def _mig_status(match: re.Match[str], title: str, context: StepContext) -> Condition | None:
+    key, wanted = context.latest("migconfigurations"), match["state"]
     return about(key, lambda found: field_of(found, "status.status") == wanted) if key else None
 
 
@@ -330,7 +330,7 @@ KIND = r"(?P<kind>[A-Z]\w+|claim|object|PF|VF)"
 NODE = r"(?P<node>[a-z0-9][a-z0-9.-]*)"
 TYPES = r"(?P<types>\d+|no|all)? ?(?:available ?[Tt]ypes|types)(?: again)?"
 READY = rf"(?P<number>\d+) with {TYPES}"
-Builder = Callable[[re.Match[str], str, Scene], Condition | None]
+Builder = Callable[[re.Match[str], str, StepContext], Condition | None]
 
 GRAMMAR: list[tuple[str, Builder]] = [
     (

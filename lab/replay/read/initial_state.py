@@ -39,7 +39,7 @@ class Amounts:
 
 
 @dataclass
-class Beginning:
+class InitialState:
     gpus: dict[str, bool] = field(default_factory=dict)
     vgpus: dict[str, Vgpu] = field(default_factory=dict)
     amounts: dict[str, dict[str, Amounts]] = field(default_factory=dict)
@@ -53,7 +53,7 @@ class Beginning:
 
 
 @dataclass(frozen=True)
-class Shown:
+class ShownObject:
     """An object as a step shows it; `written` holds the fields of the spec that the step itself had just set."""
 
     kind: str
@@ -62,16 +62,16 @@ class Shown:
     written: frozenset[str] = frozenset()
 
 
-def beginning_of(recording: Recording) -> Beginning:
+def initial_state_of(recording: Recording) -> InitialState:
     # Twice, as a GPU switched on that was on already has changed nothing, which the first pass finds out.
-    return _Detective(recording, _Detective(recording, {}).beginning().gpus).beginning()
+    return _InitialStateReader(recording, _InitialStateReader(recording, {}).initial_state().gpus).initial_state()
 
 
-class _Detective:
+class _InitialStateReader:
     def __init__(self, recording: Recording, gpus: dict[str, bool]) -> None:
         self.recording = recording
         self.gpus = gpus
-        self.start = Beginning()
+        self.start = InitialState()
         self.changed: set[str] = set()
         self.resized: set[str] = set()
         self.raised: dict[str, set[str]] = {node: set() for node in recording.nodes}
@@ -79,7 +79,7 @@ class _Detective:
         self.posted: set[str] = set()
         self.switched_on: list[tuple[str, Step]] = []
 
-    def beginning(self) -> Beginning:
+    def initial_state(self) -> InitialState:
         for step in self.recording.steps:
             for shown in answered_by(step):
                 self._learn(shown)
@@ -98,7 +98,7 @@ class _Detective:
         return self.start
 
     # What a step shows.
-    def _learn(self, shown: Shown) -> None:
+    def _learn(self, shown: ShownObject) -> None:
         node = shown.name.rpartition("-")[0]
         spec, status = shown.object.get("spec") or {}, shown.object.get("status") or {}
         if shown.kind == "SRIOVGPUDevice" and shown.name not in self.changed:
@@ -114,7 +114,7 @@ class _Detective:
         if shown.kind == "VGPUDevice" and spec.get("nodeName") not in (None, node) and not shown.written:
             self._learn_host(str(spec["nodeName"]), shown)
 
-    def _learn_vgpu(self, shown: Shown, node: str, spec: Json, status: Json) -> None:
+    def _learn_vgpu(self, shown: ShownObject, node: str, spec: Json, status: Json) -> None:
         configured = str(status.get("configureVGPUTypeName") or "")
         holds = status.get("vGPUStatus") == CONFIGURED
         metadata = shown.object.get("metadata") or {}
@@ -133,7 +133,7 @@ class _Detective:
         if offered and not vgpu.enabled and node not in self.resized:
             self.start.offered.setdefault(node, offered)
 
-    def _learn_host(self, host: str, shown: Shown) -> None:
+    def _learn_host(self, host: str, shown: ShownObject) -> None:
         """A device that was moved to another node by name shows what the function at its address offers there."""
         offered = list(types_of(shown.object))
         if host in self.recording.nodes and host not in self.resized and offered:
@@ -266,27 +266,27 @@ def written_fields(request: Request) -> frozenset[str]:
     return frozenset(fields)
 
 
-def answered_by(step: Step) -> Iterator[Shown]:
+def answered_by(step: Step) -> Iterator[ShownObject]:
     recorded = step.response.get("object") or {}
     if not step.request or not step.accepted:
         return
     written = written_fields(step.request) if step.request.method != "GET" else frozenset()
     for item in recorded.get("items") or [recorded]:
         if item.get("metadata", {}).get("name") and item.get("kind") != "Status":
-            yield Shown(str(item.get("kind")), item["metadata"]["name"], item, written)
+            yield ShownObject(str(item.get("kind")), item["metadata"]["name"], item, written)
 
 
-def seen_after(step: Step) -> Iterator[Shown]:
+def seen_after(step: Step) -> Iterator[ShownObject]:
     seen = step.content.get("object")
     if step.act == "object" and isinstance(seen, dict) and seen.get("metadata"):
-        yield Shown(str(seen.get("kind")), seen["metadata"]["name"], seen)
+        yield ShownObject(str(seen.get("kind")), seen["metadata"]["name"], seen)
     for key, value in step.after.items():
         kind, _, name = key.partition("/")
         if name and isinstance(value, dict):
-            yield Shown(kind, name, value)
+            yield ShownObject(kind, name, value)
         elif key.startswith("VGPUDevices of "):
             for group in value or []:
-                yield from (Shown("VGPUDevice", device, _from_group(group)) for device in group["devices"])
+                yield from (ShownObject("VGPUDevice", device, _from_group(group)) for device in group["devices"])
 
 
 def _from_group(group: Json) -> Json:

@@ -21,7 +21,7 @@ RELATED = {
 
 
 @dataclass
-class Scene:
+class StepContext:
     nodes: tuple[str, ...]
     node: str
     subject: Key | None = None
@@ -67,43 +67,43 @@ def resource_of(profile: str) -> str:
     return "nvidia.com/" + re.sub(r"\s+", "_", profile.strip())
 
 
-def scene_at(recording: Recording, index: int) -> Scene:
+def context_at(recording: Recording, index: int) -> StepContext:
     """The scene in which the step with this index plays."""
-    scene = Scene(recording.nodes, recording.nodes[0])
+    context = StepContext(recording.nodes, recording.nodes[0])
     for step in recording.steps[:index]:
-        _follow(scene, step)
-    if scene.subject is None:
+        _follow(context, step)
+    if context.subject is None:
         ahead = next((step for step in recording.steps[index:] if step.request and step.request.writes), None)
         if ahead:
-            _follow(scene, ahead)
-            scene.touched.clear()
-    _mention(scene, recording.steps[index])
-    return scene
+            _follow(context, ahead)
+            context.touched.clear()
+    _mention(context, recording.steps[index])
+    return context
 
 
-def _follow(scene: Scene, step: Step) -> None:
-    _mention(scene, step)
+def _follow(context: StepContext, step: Step) -> None:
+    _mention(context, step)
     if not step.request:
         return
     target = step.request.target
-    scene.requests.append(step.request)
+    context.requests.append(step.request)
     name = target.name
     body = step.request.body
     if name is None and step.request.method == "POST" and isinstance(body, dict):
         name = (body.get("metadata") or {}).get("name")
     if name and target.plural in PLURAL.values() and (target.plural != "nodes" or target.group == ""):
-        scene.subject = (target.plural, name)
+        context.subject = (target.plural, name)
         if target.plural == "nodes":
-            scene.node = name
+            context.node = name
     if name and target.plural == "vgpudevices":
-        if name not in scene.touched:
-            scene.touched.append(name)
+        if name not in context.touched:
+            context.touched.append(name)
         spec = (body.get("spec") if isinstance(body, dict) else None) or {}
         if step.accepted and spec.get("enabled") is True and PROFILE.fullmatch(str(spec.get("vGPUTypeName"))):
-            scene.profile = spec["vGPUTypeName"]
+            context.profile = spec["vGPUTypeName"]
 
 
-def _mention(scene: Scene, step: Step) -> None:
+def _mention(context: StepContext, step: Step) -> None:
     """A node is mentioned by its name or by the name of one of its devices; the last mention counts."""
     texts = [step.title]
     if step.request:
@@ -113,9 +113,9 @@ def _mention(scene: Scene, step: Step) -> None:
     if step.act == "hostAction":
         texts.append(str(step.content["hostAction"]))
     for text in texts:
-        found = node_in(text, scene.nodes)
+        found = node_in(text, context.nodes)
         if found:
-            scene.node = found
+            context.node = found
 
 
 def node_in(text: str, nodes: tuple[str, ...]) -> str | None:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from lab.replay.compare.difference import Difference, brief
-from lab.replay.play.player import Outcome
+from lab.replay.play.player import StepResult
 from lab.replay.read.recording import Recording
 from lab.replay.read.step_context import DEVICE
 from lab.replay.report.known import Expected, reason_for
@@ -23,32 +23,34 @@ class Report:
     expected: int = 0
     say: Print = print
 
-    def add(self, recording: Recording, outcomes: list[Outcome], notes: list[str], seconds: float) -> None:
-        agreeing = sum(1 for outcome in outcomes if outcome.agrees)
-        self.steps += len(outcomes)
+    def add(self, recording: Recording, step_results: list[StepResult], notes: list[str], seconds: float) -> None:
+        agreeing = sum(1 for step_result in step_results if step_result.agrees)
+        self.steps += len(step_results)
         self.agreeing += agreeing
-        self.say(f"{recording.name}: {agreeing} of {len(outcomes)} steps agree ({recording.title}; {seconds:.0f} s)")
+        self.say(
+            f"{recording.name}: {agreeing} of {len(step_results)} steps agree ({recording.title}; {seconds:.0f} s)"
+        )
         if self.verbose:
             for note in notes:
                 self.say(f"    note: {note}")
-        for outcome in outcomes:
-            self._outcome(outcome)
+        for step_result in step_results:
+            self._step_result(step_result)
 
-    def _outcome(self, outcome: Outcome) -> None:
-        title = f"  {outcome.step.id} {outcome.step.title}"
-        if outcome.agrees:
+    def _step_result(self, step_result: StepResult) -> None:
+        title = f"  {step_result.step.id} {step_result.step.title}"
+        if step_result.agrees:
             if self.verbose:
                 self.say(f"{title}: agrees")
         else:
-            reason = reason_for(outcome.step, outcome.differences, self.known)
+            reason = reason_for(step_result.step, step_result.differences, self.known)
             self.expected += reason is not None
             self.say(f"{title}: disagrees" + (f", as expected: {reason}" if reason else ""))
-            for difference in gathered(outcome.differences):
+            for difference in gathered(step_result.differences):
                 self.say(f"    {difference.place or 'answer'}")
                 self.say(f"      recorded: {brief(difference.recorded, 2000)}")
                 self.say(f"      ours:     {brief(difference.ours, 2000)}")
         if self.verbose:
-            for note in outcome.notes:
+            for note in step_result.notes:
                 self.say(f"    note: {note}")
 
     @property

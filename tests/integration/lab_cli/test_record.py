@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from lab.replay.play.runner import Theatre
+from lab.replay.play.runner import Runner
 from lab.replay.read.recording import load
 from lab.rundir import RunDir
 from tests.integration.api import SRIOV_GPUS, VGPUS, VMS
@@ -102,13 +102,13 @@ SAME_IN_BOTH_ERAS = ("siblings shrank", "a machine with secrets", "a wait that e
 
 def disagreements(run: RunDir, version: str, file: Path) -> dict[str, list[str]]:
     recording = load(file)
-    with Theatre(file.parent / "unused", {version: run}) as theatre:
-        outcomes, _, _ = theatre.play(recording)
-    assert len(outcomes) == len(recording.steps)
+    with Runner(file.parent / "unused", {version: run}) as runner:
+        step_results, _, _ = runner.play(recording)
+    assert len(step_results) == len(recording.steps)
     return {
-        f"{outcome.step.id} {outcome.step.title}": [str(difference) for difference in outcome.differences]
-        for outcome in outcomes
-        if not outcome.agrees
+        f"{step_result.step.id} {step_result.step.title}": [str(difference) for difference in step_result.differences]
+        for step_result in step_results
+        if not step_result.agrees
     }
 
 

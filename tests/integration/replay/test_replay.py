@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from lab.replay.play.player import Outcome
-from lab.replay.play.runner import Theatre
+from lab.replay.play.player import StepResult
+from lab.replay.play.runner import Runner
 from lab.replay.read.recording import Recording, load
 from lab.replay.report.known import expected, reason_for
 
@@ -19,23 +19,23 @@ TRACES = Path(__file__).parents[2] / "data" / "traces"
 # By version, each of which has a lab of its own.
 RECORDINGS = sorted(path.stem for path in TRACES.glob("*-s*.yaml"))
 
-Play = Callable[[Recording], list[Outcome]]
+Play = Callable[[Recording], list[StepResult]]
 
 
 @pytest.fixture(scope="module")
 def play(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Play]:
     """One lab per version, at its beginning for each recording."""
-    with Theatre(tmp_path_factory.mktemp("replay") / "lab") as theatre:
-        yield lambda recording: theatre.play(recording)[0]
+    with Runner(tmp_path_factory.mktemp("replay") / "lab") as runner:
+        yield lambda recording: runner.play(recording)[0]
 
 
 @pytest.mark.parametrize("name", RECORDINGS)
 def test_the_lab_answers_as_recorded(play: Play, name: str) -> None:
     known = expected()
     wrong = {
-        f"{outcome.step.id} {outcome.step.title}": [str(difference) for difference in outcome.differences]
-        for outcome in play(load(TRACES / f"{name}.yaml"))
-        if not outcome.agrees and reason_for(outcome.step, outcome.differences, known) is None
+        f"{step_result.step.id} {step_result.step.title}": [str(difference) for difference in step_result.differences]
+        for step_result in play(load(TRACES / f"{name}.yaml"))
+        if not step_result.agrees and reason_for(step_result.step, step_result.differences, known) is None
     }
     assert not wrong
 
@@ -61,8 +61,8 @@ def test_a_recording_that_was_tampered_with_disagrees_where_it_was(play: Play) -
         content = copy.deepcopy(step.content)
         changes.get(step.id, lambda _: None)(content)
         steps.append(replace(step, content=content))
-    outcomes = play(replace(recording, steps=tuple(steps)))
-    assert {outcome.step.id for outcome in outcomes if not outcome.agrees} == set(changes)
+    step_results = play(replace(recording, steps=tuple(steps)))
+    assert {step_result.step.id for step_result in step_results if not step_result.agrees} == set(changes)
 
 
 def _swap_claim_and_allocatable(step: dict[str, Any]) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from lab.replay.compare.bindings import Bindings
 from lab.replay.compare.difference import differences, object_differences, same_message
-from lab.replay.observe.normalized import presented
+from lab.replay.observe.normalized import normalized
 
 UUIDS = ("6f2c52a4-0b6a-4a40-8a3e-0d8f7d2e9a11", "b3a1c9d0-77aa-4c1e-9f4e-2f1f0a5d6c22")
 
@@ -45,8 +45,8 @@ def test_what_differs_from_run_to_run_is_left_out() -> None:
 
 
 def test_another_value_or_a_missing_one_is_a_difference_with_its_place() -> None:
-    theirs = recorded(spec={"enabled": True, "vGPUTypeName": "NVIDIA A2-4Q"})
-    found = object_differences(theirs, live(spec={"enabled": False}), Bindings(), "VGPUDevice/x")
+    expected = recorded(spec={"enabled": True, "vGPUTypeName": "NVIDIA A2-4Q"})
+    found = object_differences(expected, live(spec={"enabled": False}), Bindings(), "VGPUDevice/x")
     assert [str(difference) for difference in found] == [
         "VGPUDevice/x.spec.enabled: recorded true, ours false",
         "VGPUDevice/x.spec.vGPUTypeName: recorded NVIDIA A2-4Q, ours (absent)",
@@ -107,13 +107,13 @@ def node(capacity: dict[str, str], allocatable: dict[str, str], *labels: str) ->
 
 
 def test_of_a_node_only_gpu_resources_and_the_recorded_labels_count() -> None:
-    theirs = {"capacity": {"nvidia.com/NVIDIA_A2-4Q": "2"}, "allocatable": {"nvidia.com/NVIDIA_A2-4Q": "1"}}
-    ours = node(theirs["capacity"], theirs["allocatable"])
-    assert not object_differences(theirs, ours, Bindings())
+    expected = {"capacity": {"nvidia.com/NVIDIA_A2-4Q": "2"}, "allocatable": {"nvidia.com/NVIDIA_A2-4Q": "1"}}
+    ours = node(expected["capacity"], expected["allocatable"])
+    assert not object_differences(expected, ours, Bindings())
     whole = {
         "kind": "Node",
         "metadata": {"name": "gpu-a", "labels": {"kubernetes.io/hostname": "gpu-a"}},
-        "status": theirs,
+        "status": expected,
     }
     assert not object_differences(whole, ours, Bindings())
 
@@ -124,7 +124,7 @@ def test_a_lingering_resource_of_a_node_is_a_difference() -> None:
 
 
 @pytest.mark.parametrize(
-    ("theirs", "ours", "agree"),
+    ("expected", "ours", "agree"),
     [
         (("0", "3"), ("0", "0"), True),
         (("0", "0"), ("0", "3"), True),
@@ -134,21 +134,21 @@ def test_a_lingering_resource_of_a_node_is_a_difference() -> None:
     ],
 )
 def test_the_capacity_of_a_plugin_that_has_ended_is_the_last_one_or_nothing(
-    theirs: tuple[str, str], ours: tuple[str, str], agree: bool
+    expected: tuple[str, str], ours: tuple[str, str], agree: bool
 ) -> None:
     name = "nvidia.com/NVIDIA_A2-4Q"
-    recorded = {"allocatable": {name: theirs[0]}, "capacity": {name: theirs[1]}}
+    recorded = {"allocatable": {name: expected[0]}, "capacity": {name: expected[1]}}
     assert (not object_differences(recorded, node({name: ours[1]}, {name: ours[0]}), Bindings())) is agree
 
 
 def test_a_driver_label_that_the_recording_does_not_show_is_a_difference() -> None:
     ours = node({}, {}, "sriovgpu.harvesterhci.io/driver-needed")
-    theirs = {
+    expected = {
         "kind": "Node",
         "metadata": {"name": "gpu-a", "labels": {"kubernetes.io/hostname": "gpu-a"}},
         "status": {"capacity": {}, "allocatable": {}},
     }
-    assert object_differences(theirs, ours, Bindings())
+    assert object_differences(expected, ours, Bindings())
 
 
 def test_a_resource_that_cannot_be_arranged_counts_only_once_it_changes() -> None:
@@ -179,13 +179,13 @@ def test_owner_references_are_shown_by_kind_and_name_and_a_deletion_as_such() ->
     claim = live("PCIDeviceClaim")
     claim["metadata"]["ownerReferences"] = [{"apiVersion": "v1", "kind": "PCIDevice", "name": "x", "uid": "y"}]
     claim["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
-    shown = presented(claim)["metadata"]
+    shown = normalized(claim)["metadata"]
     assert shown["ownerReferences"] == [{"kind": "PCIDevice", "name": "x"}]
     assert shown["deleting"] is True
 
 
 @pytest.mark.parametrize(
-    ("theirs", "ours", "agree"),
+    ("expected", "ours", "agree"),
     [
         (
             "device a is in use with VM u1 in namespace default",
@@ -212,8 +212,8 @@ def test_owner_references_are_shown_by_kind_and_name_and_a_deletion_as_such() ->
         ("VGPUTypeName  A2 is not valid", "VGPUTypeName A2 is not valid", False),
     ],
 )
-def test_a_message_agrees_word_for_word_but_for_what_a_go_map_orders(theirs: str, ours: str, agree: bool) -> None:
-    assert same_message(theirs, ours, Bindings(), lambda: {"u1", "u2"}) is agree
+def test_a_message_agrees_word_for_word_but_for_what_a_go_map_orders(expected: str, ours: str, agree: bool) -> None:
+    assert same_message(expected, ours, Bindings(), lambda: {"u1", "u2"}) is agree
 
 
 def test_a_number_is_not_its_text() -> None:

@@ -1,4 +1,4 @@
-"""The facets of recorded states."""
+"""The fields of recorded states."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from lab.replay.compare.field import address_of, facets_of, flatten
-from lab.replay.observe.history import World
+from lab.replay.compare.field import address_of, fields_of, flatten
+from lab.replay.observe.history import Snapshot
 from lab.replay.observe.host_state import Sample, instances_of, type_on
 from lab.replay.play.state_changes import needed_samples
 from lab.replay.read.recording import Recording, load, load_all
-from lab.replay.read.step_context import scene_at
+from lab.replay.read.step_context import context_at
 
 TRACES = Path(__file__).parents[4] / "data" / "traces"
 
@@ -29,23 +29,23 @@ OBSERVED = [
 
 
 @pytest.mark.parametrize(("name", "step_id"), OBSERVED)
-def test_every_facet_of_an_observation_is_understood(name: str, step_id: str) -> None:
+def test_every_field_of_an_observed_state_is_supported(name: str, step_id: str) -> None:
     recording = recording_of(name)
     step = next(step for step in recording.steps if step.id == step_id)
     states = [transition["state"] for transition in step.content["observe"]["transitions"]]
-    facets = facets_of(states, scene_at(recording, step.index), mdev=recording.mdev)
-    assert facets
-    assert all(facet.understood for facet in facets)
+    state_fields = fields_of(states, context_at(recording, step.index), mdev=recording.mdev)
+    assert state_fields
+    assert all(state_field.supported for state_field in state_fields)
 
 
-def value(name: str, step_id: str, facet_name: str, objects: dict[tuple[str, str], Any]) -> Any:
+def value(name: str, step_id: str, field_name: str, objects: dict[tuple[str, str], Any]) -> Any:
     recording = recording_of(name)
     step = next(step for step in recording.steps if step.id == step_id)
     shown = step.content.get("observe", {}).get("transitions") or [{"state": step.content.get("object")}]
-    facets = facets_of([one["state"] for one in shown], scene_at(recording, step.index), mdev=recording.mdev)
-    facet = next(facet for facet in facets if facet.name == facet_name)
-    assert facet.of_world
-    return facet.of_world(World(objects))
+    state_fields = fields_of([one["state"] for one in shown], context_at(recording, step.index), mdev=recording.mdev)
+    state_field = next(state_field for state_field in state_fields if state_field.name == field_name)
+    assert state_field.of_snapshot
+    return state_field.of_snapshot(Snapshot(objects))
 
 
 def vgpu(**status: Any) -> dict[str, Any]:
@@ -56,7 +56,7 @@ CLAIM = {"metadata": {"name": "gpu-a-000008006", "deletionTimestamp": "now"}}
 
 
 @pytest.mark.parametrize(
-    ("name", "step", "facet", "objects", "expected"),
+    ("name", "step", "state_field", "objects", "expected"),
     [
         ("v1.8-s05", "s05-03", "typesOfIt", {("vgpudevices", "gpu-a-000008004"): vgpu(availableTypes={"a": "1"})}, 1),
         ("v1.8-s05", "s05-03", "typesOfLast", {("vgpudevices", "gpu-a-000008023"): vgpu(availableTypes={"a": "1"})}, 1),
@@ -134,16 +134,16 @@ CLAIM = {"metadata": {"name": "gpu-a-000008006", "deletionTimestamp": "now"}}
         ("v1.7-s14", "s14-22", "vgpuLabels", {("vgpudevices", "gpu-a-000008006"): {"metadata": {"labels": {}}}}, None),
     ],
 )
-def test_a_facet_is_read_from_the_objects(
-    name: str, step: str, facet: str, objects: dict[tuple[str, str], Any], expected: Any
+def test_a_state_field_is_read_from_the_objects(
+    name: str, step: str, state_field: str, objects: dict[tuple[str, str], Any], expected: Any
 ) -> None:
-    assert value(name, step, facet, objects) == expected
+    assert value(name, step, state_field, objects) == expected
 
 
-def test_an_unknown_facet_is_left_uncompared() -> None:
+def test_an_unknown_state_field_is_left_uncompared() -> None:
     recording = recording_of("v1.8-s05")
-    facets = facets_of([{"temperature": 40}], scene_at(recording, 3), mdev=False)
-    assert [facet.understood for facet in facets] == [False]
+    state_fields = fields_of([{"temperature": 40}], context_at(recording, 3), mdev=False)
+    assert [state_field.supported for state_field in state_fields] == [False]
 
 
 def test_what_only_the_hosts_know() -> None:

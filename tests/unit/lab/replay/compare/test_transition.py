@@ -10,10 +10,10 @@ from lab.replay.compare.transition import Change, align, closeness_of, out_of_or
 
 
 def aligned(
-    recorded: list[tuple[float, Any]], ours: list[tuple[float, Any]], *, end: float = 30, looked_from: float = 0
+    recorded: list[tuple[float, Any]], ours: list[tuple[float, Any]], *, end: float = 30, observed_from: float = 0
 ) -> bool:
     return (
-        align(spans(recorded, end), spans(ours, end, looked_from), lambda theirs, mine: bool(theirs == mine))
+        align(spans(recorded, end), spans(ours, end, observed_from), lambda expected, actual: bool(expected == actual))
         is not None
     )
 
@@ -43,8 +43,8 @@ def test_a_glimpse_in_the_recording_may_be_missing_in_ours() -> None:
 
 def test_what_was_there_before_one_looked_may_have_been_seen_or_not() -> None:
     ours = [(0.0, "before"), (9.0, "a"), (12.0, "b")]
-    assert aligned([(0.0, "a"), (4.0, "b")], ours, looked_from=9.5)
-    assert aligned([(0.0, "before"), (1.0, "a"), (4.0, "b")], ours, looked_from=9.5)
+    assert aligned([(0.0, "a"), (4.0, "b")], ours, observed_from=9.5)
+    assert aligned([(0.0, "before"), (1.0, "a"), (4.0, "b")], ours, observed_from=9.5)
 
 
 def test_amounts_and_lists_may_be_seen_half_way() -> None:

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from lab.replay.observe.history import World
-from lab.replay.read.condition import understand
+from lab.replay.observe.history import Snapshot
+from lab.replay.read.condition import parse_condition
 from lab.replay.read.recording import Recording, Request, load, load_all
-from lab.replay.read.step_context import Scene, resource_of, scene_at
+from lab.replay.read.step_context import StepContext, context_at, resource_of
 
 TRACES = Path(__file__).parents[4] / "data" / "traces"
 
@@ -32,8 +32,8 @@ FOUR = {name: ALL[name] for name in ("NVIDIA A2-4A", "NVIDIA A2-4C", "NVIDIA A2-
 
 
 @dataclass
-class Sight:
-    world: World
+class ClusterState:
+    snapshot: Snapshot
     refuses: bool = False
     alive: dict[str, bool] = field(default_factory=lambda: {"gpu-a": True, "gpu-b": True})
 
@@ -61,11 +61,11 @@ def node(allocatable: str, *labels: str) -> dict[str, Any]:
     }
 
 
-def scene(*requests: Request) -> Scene:
+def context(*requests: Request) -> StepContext:
     asked = requests or (Request("PATCH", f"{DEVICES}/vgpudevices/gpu-a-000008004", {"spec": {"enabled": True}}),)
     target = asked[-1].target
     assert target.name
-    return Scene(
+    return StepContext(
         ("gpu-a", "gpu-b"), "gpu-a", (target.plural, target.name), requests=list(asked), touched=["gpu-a-000008004"]
     )
 
@@ -165,10 +165,10 @@ MEANINGS: list[tuple[str, str, dict[tuple[str, str], Any], dict[tuple[str, str],
     ("phrase", "title", "held", "not_held"), MEANINGS, ids=lambda value: value if isinstance(value, str) else ""
 )
 def test_a_phrase_says_when_the_wait_is_over(phrase: str, title: str, held: Any, not_held: Any) -> None:
-    condition = understand(phrase, title, scene())
+    condition = parse_condition(phrase, title, context())
     assert condition
-    assert condition.holds(Sight(World(held)))
-    assert not condition.holds(Sight(World(not_held)))
+    assert condition.holds(ClusterState(Snapshot(held)))
+    assert not condition.holds(ClusterState(Snapshot(not_held)))
 
 
 @pytest.mark.parametrize(
@@ -186,22 +186,22 @@ def test_a_phrase_says_when_the_wait_is_over(phrase: str, title: str, held: Any,
 def test_a_phrase_without_a_name_speaks_of_the_object_last_asked_for(
     phrase: str, title: str, key: tuple[str, str]
 ) -> None:
-    condition = understand(phrase, title, scene(PF))
+    condition = parse_condition(phrase, title, context(PF))
     assert condition
     assert condition.key == key
 
 
 def test_the_webhook_answers_when_it_refuses_a_bad_type() -> None:
     for phrase in ("webhook answers", "a dry-run enable with a bad type is refused"):
-        condition = understand(phrase, "", scene())
+        condition = parse_condition(phrase, "", context())
         assert condition
-        assert condition.holds(Sight(World({}), refuses=True))
-        assert not condition.holds(Sight(World({}), refuses=False))
+        assert condition.holds(ClusterState(Snapshot({}), refuses=True))
+        assert not condition.holds(ClusterState(Snapshot({}), refuses=False))
 
 
 def test_an_unknown_phrase_is_not_understood_rather_than_misread() -> None:
-    assert understand("the moon is full", "", scene()) is None
-    assert understand("3 users", "", scene()) is None
+    assert parse_condition("the moon is full", "", context()) is None
+    assert parse_condition("3 users", "", context()) is None
 
 
 @pytest.mark.parametrize("name", [recording.name for recording in load_all(TRACES)])
@@ -209,13 +209,15 @@ def test_every_phrase_of_a_recording_is_understood(name: str) -> None:
     recording = recording_of(name)
     for step in recording.steps:
         if step.act == "wait":
-            assert understand(step.content["wait"]["until"], step.title, scene_at(recording, step.index)), step.id
+            assert parse_condition(step.content["wait"]["until"], step.title, context_at(recording, step.index)), (
+                step.id
+            )
 
 
 def test_the_node_last_mentioned_is_the_one_a_step_speaks_of() -> None:
     recording = recording_of("v1.8-s02")
-    scenes = {step.id: scene_at(recording, step.index).node for step in recording.steps}
-    assert (scenes["s02-03"], scenes["s02-07"], scenes["s02-11"]) == ("gpu-b", "gpu-a", "gpu-b")
+    contexts = {step.id: context_at(recording, step.index).node for step in recording.steps}
+    assert (contexts["s02-03"], contexts["s02-07"], contexts["s02-11"]) == ("gpu-b", "gpu-a", "gpu-b")
 
 
 @pytest.mark.parametrize("spelling", ["4Q", "NVIDIA A2-4Q", "nvidia.com/NVIDIA_A2-4Q"])

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from lab.replay.read.initial_state import Amounts, Beginning, beginning_of
+from lab.replay.read.initial_state import Amounts, InitialState, initial_state_of
 from lab.replay.read.recording import Recording, load
 
 TRACES = Path(__file__).parents[4] / "data" / "traces"
@@ -18,12 +18,12 @@ def recording_of(name: str) -> Recording:
     return load(TRACES / f"{name}.yaml")
 
 
-def start(name: str) -> Beginning:
-    return beginning_of(recording_of(name))
+def start(name: str) -> InitialState:
+    return initial_state_of(recording_of(name))
 
 
-def enabled(beginning: Beginning) -> dict[str, str]:
-    return {name[-9:]: vgpu.profile[-2:] for name, vgpu in beginning.vgpus.items() if vgpu.enabled}
+def enabled(initial_state: InitialState) -> dict[str, str]:
+    return {name[-9:]: vgpu.profile[-2:] for name, vgpu in initial_state.vgpus.items() if vgpu.enabled}
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import functools
 from pathlib import Path
 
 from lab.replay.compare.difference import Difference
-from lab.replay.play.player import Outcome
+from lab.replay.play.player import StepResult
 from lab.replay.read.recording import Recording, load, load_all
 from lab.replay.report.known import Expected, expected, reason_for
 from lab.replay.report.report import Report
@@ -23,17 +23,17 @@ RECORDING = recording_of("v1.8-s13")
 WRONG = Difference("status", 200, 500)
 
 
-def lines(report: Report, outcomes: list[Outcome]) -> list[str]:
+def lines(report: Report, step_results: list[StepResult]) -> list[str]:
     said: list[str] = []
     report.say = said.append
-    report.add(RECORDING, outcomes, [], 1.0)
+    report.add(RECORDING, step_results, [], 1.0)
     report.conclude()
     return said
 
 
 def test_each_disagreement_is_shown_as_recorded_and_ours_and_the_end_counts_the_steps() -> None:
     report = Report()
-    said = lines(report, [Outcome(RECORDING.steps[0]), Outcome(RECORDING.steps[1], [WRONG])])
+    said = lines(report, [StepResult(RECORDING.steps[0]), StepResult(RECORDING.steps[1], [WRONG])])
     assert said[-1] == "1 of 2 steps agree"
     assert "      recorded: 200" in said
     assert "      ours:     500" in said
@@ -42,7 +42,7 @@ def test_each_disagreement_is_shown_as_recorded_and_ours_and_the_end_counts_the_
 
 def test_a_disagreement_that_is_expected_does_not_fail_the_replay_but_does_not_count_as_agreement() -> None:
     report = Report(known=[Expected("v1.8-*", RECORDING.steps[0].title, ("status",), "a limit")])
-    said = lines(report, [Outcome(RECORDING.steps[0], [WRONG])])
+    said = lines(report, [StepResult(RECORDING.steps[0], [WRONG])])
     assert said[-1] == "0 of 1 steps agree"
     assert any("as expected: a limit" in line for line in said)
     assert report.success
@@ -55,7 +55,7 @@ def test_one_difference_without_a_reason_makes_the_step_unexpected() -> None:
 
 def test_the_same_difference_on_many_devices_is_told_once() -> None:
     differing = [Difference(f"VGPUDevice/gpu-a-00000800{digit}.enabled", True, False) for digit in (4, 5, 6)]
-    said = lines(Report(), [Outcome(RECORDING.steps[0], differing)])
+    said = lines(Report(), [StepResult(RECORDING.steps[0], differing)])
     assert "    VGPUDevice/gpu-a-000008004 (and 2 more).enabled" in said
 
 
