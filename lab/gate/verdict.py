@@ -95,12 +95,12 @@ def _answer(name: str, path: str) -> Refusal:
     if name == UNAVAILABLE:
         return _refusal(503, "ServiceUnavailable", "the server is currently unable to handle the request")
     found = OBJECT.match(path)
-    group, plural, thing = (found["group"], found["plural"], found["name"]) if found else ("", "", "")
+    group, plural, obj = (found["group"], found["plural"], found["name"]) if found else ("", "", "")
     what = f"{plural}.{group}" if group else plural
     return _refusal(
         409,
         "Conflict",
-        f'Operation cannot be fulfilled on {what} "{thing}": the object has been modified; please apply your changes'
+        f'Operation cannot be fulfilled on {what} "{obj}": the object has been modified; please apply your changes'
         " to the latest version and try again",
     )
 

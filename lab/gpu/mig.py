@@ -44,10 +44,10 @@ class Geometry:
 
     def place(self, profile: MigProfile, instances: Sequence[MigInstance]) -> int:
         """The last free place: small instances gather at the end and leave room for large ones."""
-        taken = {one.start + offset for one in instances for offset in range(one.profile.memory)}
-        if sum(one.profile.compute for one in instances) + profile.compute > self.compute:
+        taken = {instance.start + offset for instance in instances for offset in range(instance.profile.memory)}
+        if sum(instance.profile.compute for instance in instances) + profile.compute > self.compute:
             raise NoRoom(profile.name)
-        if profile.media and any(one.profile.media for one in instances):
+        if profile.media and any(instance.profile.media for instance in instances):
             raise NoRoom(profile.name)
         for start in reversed(profile.starts):
             if taken.isdisjoint(range(start, start + profile.memory)):
@@ -78,11 +78,11 @@ class MigCard:
     def create(self, profile_id: int) -> None:
         profile = self.profile(profile_id)
         start = self.geometry.place(profile, self.instances)
-        number = max((one.id for one in self.instances), default=FIRST_INSTANCE_ID - 1) + 1
+        number = max((instance.id for instance in self.instances), default=FIRST_INSTANCE_ID - 1) + 1
         self.instances.append(MigInstance(number, profile, start))
 
     def destroy(self, number: int) -> None:
-        self.instances = [one for one in self.instances if one.id != number]
+        self.instances = [instance for instance in self.instances if instance.id != number]
 
     def profile(self, profile_id: int) -> MigProfile:
         for profile in self.geometry.profiles:
@@ -128,12 +128,12 @@ class _Budget(Geometry):
     """The nvidia-smi of the recordings: seven slices, wherever they are."""
 
     def place(self, profile: MigProfile, instances: Sequence[MigInstance]) -> int:
-        if sum(one.profile.compute for one in instances) + profile.compute > self.compute:
+        if sum(instance.profile.compute for instance in instances) + profile.compute > self.compute:
             raise NoRoom(profile.name)
         return 0
 
     def available(self, profile: MigProfile, instances: Sequence[MigInstance]) -> int:
-        return (self.compute - sum(one.profile.compute for one in instances)) // profile.compute
+        return (self.compute - sum(instance.profile.compute for instance in instances)) // profile.compute
 
 
 def recorded_card() -> MigCard:

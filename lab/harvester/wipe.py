@@ -61,9 +61,9 @@ async def _everything(run: RunDir, definitions: bool) -> None:
 
 async def _forget_definitions(client: Client) -> None:
     names = [
-        thing["metadata"]["name"]
-        for thing in (await client.get(DEFINITIONS))["items"]
-        if thing["spec"]["group"] == r.DEVICES_GROUP
+        obj["metadata"]["name"]
+        for obj in (await client.get(DEFINITIONS))["items"]
+        if obj["spec"]["group"] == r.DEVICES_GROUP
     ]
     await asyncio.gather(*(_delete(client, f"{DEFINITIONS}/{name}") for name in names))
     while any([await client.get_or_none(f"{DEFINITIONS}/{name}") for name in names]):
@@ -78,12 +78,12 @@ async def _forget_webhooks(client: Client) -> None:
 async def _forget_rights(client: Client) -> None:
     """Roles and accounts that people made; the API server and the lab keep theirs."""
     for resource in RIGHTS:
-        things = (await client.get(resource.collection))["items"]
-        await asyncio.gather(*(_remove(client, resource, thing) for thing in things if not _is_built_in(thing)))
+        objects = (await client.get(resource.collection))["items"]
+        await asyncio.gather(*(_remove(client, resource, obj) for obj in objects if not _is_built_in(obj)))
 
 
-def _is_built_in(thing: Json) -> bool:
-    metadata = thing["metadata"]
+def _is_built_in(obj: Json) -> bool:
+    metadata = obj["metadata"]
     labels = metadata.get("labels") or {}
     of_the_system = metadata.get("namespace", "").startswith("kube-")
     return of_the_system or BOOTSTRAPPED_LABEL in labels or metadata["name"] in (VIEWER_ROLE, "default")
@@ -92,18 +92,18 @@ def _is_built_in(thing: Json) -> bool:
 async def empty(client: Client, resource: Resource) -> None:
     while True:
         try:
-            things = (await client.get(resource.collection))["items"]
+            objects = (await client.get(resource.collection))["items"]
         except ApiError as error:
             if error.status == 404:
                 return
             raise
-        if not things:
+        if not objects:
             return
-        await asyncio.gather(*(_remove(client, resource, thing) for thing in things))
+        await asyncio.gather(*(_remove(client, resource, obj) for obj in objects))
 
 
-async def _remove(client: Client, resource: Resource, thing: Json) -> None:
-    metadata = thing["metadata"]
+async def _remove(client: Client, resource: Resource, obj: Json) -> None:
+    metadata = obj["metadata"]
     path = resource.path(metadata["name"], metadata.get("namespace", ""))
     if metadata.get("finalizers"):
         try:

@@ -164,16 +164,16 @@ def free_ports(count: int) -> list[int]:
     held: list[socket.socket] = []
     try:
         while len(held) < count:
-            one = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-            held.append(one)
+            listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+            held.append(listener)
             with contextlib.suppress(OSError):
-                one.bind(("127.0.0.1", random.choice(ours)))
+                listener.bind(("127.0.0.1", random.choice(ours)))
                 continue
             held.pop().close()
-        return [one.getsockname()[1] for one in held]
+        return [listener.getsockname()[1] for listener in held]
     finally:
-        for one in held:
-            one.close()
+        for listener in held:
+            listener.close()
 
 
 def _choose_addresses(run: RunDir) -> None:
@@ -353,7 +353,7 @@ def _wait(run: RunDir, name: str, path: str, timeout: float, also: str | None = 
         # Anonymous callers are refused until the API server has made its RBAC roles.
         admin = certificates.pair(run, "client-admin")
         tls.load_cert_chain(str(admin.cert), str(admin.key))
-    wait_until(run, [one for one in (name, also) if one], lambda: _answers_ok(port, path, tls), timeout)
+    wait_until(run, [program for program in (name, also) if program], lambda: _answers_ok(port, path, tls), timeout)
 
 
 def wait_until(run: RunDir, names: list[str], done: Callable[[], bool], timeout: float = START_TIMEOUT) -> None:

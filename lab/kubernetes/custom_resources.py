@@ -12,8 +12,8 @@ POLL_SECONDS = 0.05
 
 async def install(client: Client, definitions: list[Json]) -> None:
     """Returns when all of them are served."""
-    await asyncio.gather(*(_define(client, one) for one in definitions))
-    names = [one["metadata"]["name"] for one in definitions]
+    await asyncio.gather(*(_define(client, definition) for definition in definitions))
+    names = [definition["metadata"]["name"] for definition in definitions]
     while not all([await _is_served(client, name) for name in names]):
         await asyncio.sleep(POLL_SECONDS)
 
@@ -30,4 +30,4 @@ async def _define(client: Client, definition: Json) -> None:
 async def _is_served(client: Client, name: str) -> bool:
     definition = await client.get(f"{DEFINITIONS}/{name}")
     conditions = (definition.get("status") or {}).get("conditions") or []
-    return any(one["type"] == "Established" and one["status"] == "True" for one in conditions)
+    return any(condition["type"] == "Established" and condition["status"] == "True" for condition in conditions)

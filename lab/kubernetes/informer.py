@@ -22,14 +22,14 @@ Listener = Callable[[Json | None, Json | None], None]
 PATIENCE = 30.0
 
 
-def key_of(thing: Json) -> str:
-    metadata = thing["metadata"]
+def key_of(obj: Json) -> str:
+    metadata = obj["metadata"]
     namespace = metadata.get("namespace")
     return f"{namespace}/{metadata['name']}" if namespace else str(metadata["name"])
 
 
-def revision_of(thing: Json) -> int:
-    return int(thing["metadata"].get("resourceVersion") or 0)
+def revision_of(obj: Json) -> int:
+    return int(obj["metadata"].get("resourceVersion") or 0)
 
 
 class Informer:
@@ -91,13 +91,13 @@ class Informer:
 
     async def _watch(self) -> None:
         async for event in self._client.watch(self.resource.collection, str(self._revision)):
-            thing = event["object"]
+            obj = event["object"]
             if event["type"] == "ERROR":
-                raise ApiError.from_status(thing.get("code", 500), thing)
+                raise ApiError.from_status(obj.get("code", 500), obj)
             if event["type"] != "BOOKMARK":
-                old = self.objects.get(key_of(thing))
-                self._apply(old, None if event["type"] == "DELETED" else thing)
-            self._advance(revision_of(thing))
+                old = self.objects.get(key_of(obj))
+                self._apply(old, None if event["type"] == "DELETED" else obj)
+            self._advance(revision_of(obj))
 
     def _apply(self, old: Json | None, new: Json | None) -> None:
         if new is not None:
@@ -113,7 +113,7 @@ class Informer:
             listener(old, new)
 
     def _index(self, old: Json | None, new: Json | None) -> None:
-        before, after = ((thing and thing["metadata"].get("labels")) or {} for thing in (old, new))
+        before, after = ((obj and obj["metadata"].get("labels")) or {} for obj in (old, new))
         for label in self._indexed:
             if old is not None and label in before and before[label] != after.get(label):
                 self._labelled[label, before[label]].pop(key_of(old), None)
@@ -128,7 +128,7 @@ class Informer:
             if condition():
                 _wake(waiter)
         if self._waiting:
-            self._waiting = [one for one in self._waiting if not one[1].done()]
+            self._waiting = [waiter for waiter in self._waiting if not waiter[1].done()]
 
     async def _until(self, condition: Callable[[], bool]) -> None:
         if not condition():
@@ -172,15 +172,15 @@ class Informer:
         body = {"apiVersion": self.resource.api_version, "kind": self.resource.kind, **body}
         return await self.seen(await self._client.create(self.resource.collection_in(namespace), body))
 
-    async def replace(self, thing: Json, *, subresource: str = "") -> Json:
-        metadata = thing["metadata"]
+    async def replace(self, obj: Json, *, subresource: str = "") -> Json:
+        metadata = obj["metadata"]
         path = self.resource.path(metadata["name"], metadata.get("namespace", ""))
         if subresource:
             path += f"/{subresource}"
-        return await self.seen(await self._client.replace(path, thing))
+        return await self.seen(await self._client.replace(path, obj))
 
-    async def patch(self, thing: Json, body: Any, *, subresource: str = "") -> Json:
-        metadata = thing["metadata"]
+    async def patch(self, obj: Json, body: Any, *, subresource: str = "") -> Json:
+        metadata = obj["metadata"]
         path = self.resource.path(metadata["name"], metadata.get("namespace", ""))
         if subresource:
             path += f"/{subresource}"

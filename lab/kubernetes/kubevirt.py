@@ -243,7 +243,7 @@ def _without_descriptions(value: Any) -> Any:
     if isinstance(value, dict):
         kept = {key: one for key, one in value.items() if key != "description" or not isinstance(one, str)}
         return {key: _without_descriptions(one) for key, one in kept.items()}
-    return [_without_descriptions(one) for one in value] if isinstance(value, list) else value
+    return [_without_descriptions(item) for item in value] if isinstance(value, list) else value
 
 
 async def _until_served(client: Client, crds: list[Json]) -> None:
@@ -264,7 +264,7 @@ async def _until_served(client: Client, crds: list[Json]) -> None:
 async def _until_condition(client: Client, path: str, condition: str) -> None:
     while True:
         status = (await client.get(path)).get("status", {})
-        if any(one["type"] == condition and one["status"] == "True" for one in status.get("conditions") or []):
+        if any(entry["type"] == condition and entry["status"] == "True" for entry in status.get("conditions") or []):
             return
         await asyncio.sleep(POLL_SECONDS)
 

@@ -36,7 +36,7 @@ def all_processes(run: RunDir) -> list[processes.ProcessStatus]:
     """In the order of their start; those of further clusters have the cluster's name before their own."""
     found = processes.status(run)
     for cluster in further_clusters(run):
-        found += [replace(one, name=f"{cluster.path.name}/{one.name}") for one in processes.status(cluster)]
+        found += [replace(statu, name=f"{cluster.path.name}/{statu.name}") for statu in processes.status(cluster)]
     return found
 
 

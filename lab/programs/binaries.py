@@ -202,7 +202,7 @@ def _linker_flags(module: GoModule) -> list[str]:
 
 def _build_missing(wanted: list[Binary], tick: Tick) -> None:
     modules = dict.fromkeys(binary.module for binary in BINARIES.values())
-    groups = [[one for one in wanted if one.module == module and not _existing(one)] for module in modules]
+    groups = [[binary for binary in wanted if binary.module == module and not _existing(binary)] for module in modules]
     groups = [group for group in groups if group]
     if not groups:
         return
@@ -407,4 +407,4 @@ def _build_lock(module: GoModule, tick: Tick) -> Iterator[None]:
 def _tail(log: Path, lines: int = 15) -> str:
     """What the compiler said last, apart from the names of packages."""
     text = log.read_text(errors="replace").splitlines()
-    return "\n".join([one for one in text if " " in one][-lines:])
+    return "\n".join([line for line in text if " " in line][-lines:])

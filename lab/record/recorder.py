@@ -145,7 +145,7 @@ class Recorder:
                 for before, after in itertools.pairwise(versions):
                     if after.revision > since and before.object and after.object and _spec_change(before, after):
                         found.append(((plural, name), before, after))
-        return sorted(found, key=lambda one: one[2].revision)
+        return sorted(found, key=lambda change: change[2].revision)
 
     def _add_span(self, began: float, since: int, until: int | None, ended: float) -> None:
         observed = self._observed(began, since, until, self.environment.nodes, ended=ended)
@@ -166,8 +166,8 @@ class Recorder:
         told = state.transitions(
             self.environment.history, self.environment.nodes, since=since, until=until, about=set(about)
         )
-        for one in told:
-            one["at"] = round(max(one["at"] - began, 0.0), 1)
+        for transition in told:
+            transition["at"] = round(max(transition["at"] - began, 0.0), 1)
         seconds = round((self.environment.now if ended is None else ended) - began, 1)
         return {"seconds": seconds, "transitions": told}
 
@@ -223,7 +223,7 @@ def _response(answer: Answer) -> Json:
 
 
 def _spec_change(before: Version, after: Version) -> Json:
-    old, new = ((one.object or {}).get("spec") or {} for one in (before, after))
+    old, new = ((version.object or {}).get("spec") or {} for version in (before, after))
     return {key: new.get(key) for key in {**old, **new} if old.get(key) != new.get(key)}
 
 

@@ -62,7 +62,7 @@ class Redaction:
         if isinstance(value, dict):
             return {self.text(str(key)): self.of(one) for key, one in value.items()}
         if isinstance(value, list):
-            return [self.of(one) for one in value]
+            return [self.of(item) for item in value]
         return self.text(value) if isinstance(value, str) else value
 
     def text(self, text: str) -> str:

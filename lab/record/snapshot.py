@@ -49,7 +49,7 @@ def nodes_of(gpus: list[Json]) -> tuple[str, ...]:
 def host_of(api: Api, gpus: list[Json]) -> Json:
     """The hardware, as far as the API tells."""
     cards: dict[str, list[Json]] = {}
-    for gpu in sorted(gpus, key=lambda one: str(one["metadata"]["name"])):
+    for gpu in sorted(gpus, key=lambda item: str(item["metadata"]["name"])):
         name, spec = gpu["metadata"]["name"], gpu["spec"]
         device = (api.get(f"{PCI_DEVICES}/{name}") or {}).get("status") or {}
         card = {
@@ -63,12 +63,12 @@ def host_of(api: Api, gpus: list[Json]) -> Json:
 
 def _board(api: Api, gpu: str, device: Json) -> str | None:
     """As the lab calls it. Some boards share a device id, and only their types tell them apart."""
-    candidates = [one for one in load_boards().values() if one.device_id == device.get("deviceId")]
+    candidates = [load_board for load_board in load_boards().values() if load_board.device_id == device.get("deviceId")]
     vgpus = (api.get(f"{DEVICES}/vgpudevices?labelSelector={PARENT_LABEL}%3D{gpu}") or {}).get("items") or []
     prefixes = {
         name.rpartition("-")[0] for vgpu in vgpus for name in (vgpu.get("status") or {}).get("availableTypes") or {}
     }
-    candidates.sort(key=lambda one: one.prefix not in prefixes)
+    candidates.sort(key=lambda board: board.prefix not in prefixes)
     return candidates[0].name if candidates else None
 
 
@@ -89,9 +89,9 @@ def take(recorder: Recorder) -> None:
 def _pci_devices(recorder: Recorder) -> None:
     """Of all that is on a host's bus only the GPUs and their functions, so not as the answer to one request."""
     listed = recorder.environment.api.get(PCI_DEVICES) or {}
-    functions = [one for one in listed.get("items") or [] if (one.get("status") or {}).get("vendorId") == VENDOR_ID]
+    functions = [item for item in listed.get("items") or [] if (item.get("status") or {}).get("vendorId") == VENDOR_ID]
     after = {
-        f"PCIDevice/{one['metadata']['name']}": shown({"kind": "PCIDevice", **one})
-        for one in sorted(functions, key=lambda one: str(one["metadata"]["name"]))
+        f"PCIDevice/{function['metadata']['name']}": shown({"kind": "PCIDevice", **function})
+        for function in sorted(functions, key=lambda item: str(item["metadata"]["name"]))
     }
     recorder.add("PCIDevices of the GPUs", {"note": f"{len(after)} functions", "after": after})

@@ -21,7 +21,7 @@ def main(traces: Path, only: str | None = None, verbose: bool = False, run_root:
         raise LabError(f"{traces} holds no recordings{f' like {only}' if only else ''}.")
     report = Report(verbose=verbose, known=expected())
     with Runner(run_root) as runner, _ending_cleanly():
-        for recording in sorted(recordings, key=lambda one: (one.harvester_version, one.name)):
+        for recording in sorted(recordings, key=lambda item: (item.harvester_version, item.name)):
             report.add(recording, *runner.play(recording))
     return report.conclude()
 

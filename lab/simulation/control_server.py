@@ -75,8 +75,8 @@ class ControlServer:
                 "board": gpu.board.name,
                 "mig_mode": gpu.mig_mode,
                 "mig_instances": [
-                    {"id": one.id, "profile": one.profile.name, "profile_id": one.profile.id}
-                    for one in (gpu.mig.instances if gpu.mig else [])
+                    {"id": instance.id, "profile": instance.profile.name, "profile_id": instance.profile.id}
+                    for instance in (gpu.mig.instances if gpu.mig else [])
                 ],
                 "vfs": {vf.address: vf.type.id if vf.type else None for vf in gpu.vfs},
             }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from lab.harvester import resources as r
-from lab.harvester.admission.rules import World, devices_of
+from lab.harvester.admission.rules import ClusterCache, devices_of
 from lab.kubernetes.client import Json
 from lab.scenarios.scenario import DRIVER_TOOLKIT, PCIDEVICES
 
@@ -14,16 +14,16 @@ SKIP_ANNOTATIONS = {
 }
 
 
-def denial(world: World, request: Json) -> str | None:
+def denial(cache: ClusterCache, request: Json) -> str | None:
     if request["operation"] == "CREATE":
-        return _create(world, request["object"])
+        return _create(cache, request["object"])
     if request["operation"] == "DELETE":
         return _delete(request["oldObject"])
-    return _update(world, request["oldObject"], request["object"])
+    return _update(cache, request["oldObject"], request["object"])
 
 
-def _create(world: World, addon: Json) -> str | None:
-    for other in world.all(r.ADDON):
+def _create(cache: ClusterCache, addon: Json) -> str | None:
+    for other in cache.all(r.ADDON):
         if other["spec"]["chart"] == addon["spec"]["chart"]:
             return f"addon with Chart {addon['spec']['chart']} has been created, cannot create a new one"
     return None
@@ -35,27 +35,27 @@ def _delete(addon: Json) -> str | None:
     return f"addon cannot be deleted: {addon['metadata']['name']}"
 
 
-def _update(world: World, old: Json, new: Json) -> str | None:
+def _update(cache: ClusterCache, old: Json, new: Json) -> str | None:
     name = new["metadata"]["name"]
     if old["spec"]["chart"] != new["spec"]["chart"]:
         return "chart field cannot be changed."
     if old["spec"] != new["spec"] and condition(old, "InProgress") == "True":
         return f"cannot perform operation, as an existing operation is in progress on addon {name}"
-    if old["spec"]["enabled"] and not new["spec"]["enabled"] and world.version.guards_addons:
-        return _in_use(world, new)
+    if old["spec"]["enabled"] and not new["spec"]["enabled"] and cache.version.guards_addons:
+        return _in_use(cache, new)
     return None
 
 
-def _in_use(world: World, addon: Json) -> str | None:
+def _in_use(cache: ClusterCache, addon: Json) -> str | None:
     name = addon["metadata"]["name"]
     skip = SKIP_ANNOTATIONS.get(name)
     if skip is None or (addon["metadata"].get("annotations") or {}).get(skip) == "true":
         return None
     # By the names of host devices: one that was given a free name escapes.
-    known = {thing["metadata"]["name"] for thing in world.all(r.VGPU if name == DRIVER_TOOLKIT else r.PCI_DEVICE)}
+    known = {obj["metadata"]["name"] for obj in cache.all(r.VGPU if name == DRIVER_TOOLKIT else r.PCI_DEVICE)}
     users = sorted(
         f"{vm['metadata']['namespace']}/{vm['metadata']['name']}"
-        for vm in world.all(r.VM)
+        for vm in cache.all(r.VM)
         if any(device.get("name") in known for device in devices_of(vm).get("hostDevices") or [])
     )
     if not users:
@@ -66,4 +66,4 @@ def _in_use(world: World, addon: Json) -> str | None:
 
 def condition(addon: Json, kind: str) -> str:
     conditions = (addon.get("status") or {}).get("conditions") or []
-    return next((str(one.get("status", "")) for one in conditions if one.get("type") == kind), "")
+    return next((str(entry.get("status", "")) for entry in conditions if entry.get("type") == kind), "")

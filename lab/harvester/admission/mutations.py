@@ -6,21 +6,21 @@ import json
 from typing import Any
 
 from lab.harvester import resources as r
-from lab.harvester.admission.rules import World, devices_of
+from lab.harvester.admission.rules import ClusterCache, devices_of
 from lab.kubernetes.client import Json
 
 DEVICES_PATH = "/spec/template/spec/domain/devices"
 Patch = list[Json]
 
 
-def pcidevices_patch(world: World, request: Json) -> Patch:
+def pcidevices_patch(cache: ClusterCache, request: Json) -> Patch:
     """The pcidevices mutator."""
-    if not world.version.vendor_vfio:
+    if not cache.version.vendor_vfio:
         return []
     vm = request["object"]
     patch = _gpus_to_host_devices(vm)
-    if world.version.rebuilds_allocation_notes and request["operation"] == "UPDATE":
-        patch += _rebuild_note(world, vm)
+    if cache.version.rebuilds_allocation_notes and request["operation"] == "UPDATE":
+        patch += _rebuild_note(cache, vm)
     return patch
 
 
@@ -40,10 +40,10 @@ def _gpus_to_host_devices(vm: Json) -> Patch:
     return patch
 
 
-def _rebuild_note(world: World, vm: Json) -> Patch:
+def _rebuild_note(cache: ClusterCache, vm: Json) -> Patch:
     """From 1.9: without a running instance the allocation note follows the spec."""
     metadata = vm["metadata"]
-    if world.get(r.VMI, metadata["name"], metadata["namespace"]) is not None:
+    if cache.get(r.VMI, metadata["name"], metadata["namespace"]) is not None:
         return []
     annotations = metadata.get("annotations") or {}
     devices = devices_of(vm)

@@ -15,7 +15,7 @@ CONTROLLER = "system:serviceaccount:harvester-system:harvester-pcidevices-contro
 MOST_MIG_INSTANCES = 7
 
 
-class World(Protocol):
+class ClusterCache(Protocol):
     version: Version
 
     def get(self, resource: Resource, name: str, namespace: str = "") -> Json | None: ...
@@ -27,11 +27,11 @@ class World(Protocol):
     def resource_of(self, type_name: str) -> str: ...
 
 
-def denial(world: World, request: Json) -> str | None:
+def denial(cache: ClusterCache, request: Json) -> str | None:
     """Why the request is refused, or None."""
     resource, operation = request["resource"]["resource"], request["operation"]
     rule = _RULES.get((resource, operation))
-    return rule(world, request) if rule else None
+    return rule(cache, request) if rule else None
 
 
 def has_broken_note(vm: Json) -> bool:
@@ -57,28 +57,28 @@ def allocated(vm: Json, key: str) -> Iterator[str]:
         yield from devices or []
 
 
-def _user_of(world: World, device: str, key: str) -> Json | None:
-    users = [vm for vm in world.all(r.VM) if device in allocated(vm, key)]
+def _user_of(cache: ClusterCache, device: str, key: str) -> Json | None:
+    users = [vm for vm in cache.all(r.VM) if device in allocated(vm, key)]
     return min(users, key=lambda vm: (vm["metadata"]["namespace"], vm["metadata"]["name"]), default=None)
 
 
-def _vgpu_in_use(world: World, device: str) -> str | None:
-    user = _user_of(world, device, "hostdevices" if world.version.vendor_vfio else "gpus")
+def _vgpu_in_use(cache: ClusterCache, device: str) -> str | None:
+    user = _user_of(cache, device, "hostdevices" if cache.version.vendor_vfio else "gpus")
     if user is None:
         return None
     metadata = user["metadata"]
     return f"device {device} is in use with VM {metadata['name']} in namespace {metadata['namespace']}"
 
 
-def _enabled(thing: Json) -> bool:
-    return bool((thing.get("spec") or {}).get("enabled"))
+def _enabled(obj: Json) -> bool:
+    return bool((obj.get("spec") or {}).get("enabled"))
 
 
-def _vgpu_update(world: World, request: Json) -> str | None:
+def _vgpu_update(cache: ClusterCache, request: Json) -> str | None:
     old, new = request["oldObject"], request["object"]
     name = new["metadata"]["name"]
     if _enabled(old) and not _enabled(new):
-        return _vgpu_in_use(world, name)  # rule 1
+        return _vgpu_in_use(cache, name)  # rule 1
     if not _enabled(old) and _enabled(new):
         wanted = new["spec"].get("vGPUTypeName") or ""
         if not wanted:
@@ -88,31 +88,31 @@ def _vgpu_update(world: World, request: Json) -> str | None:
     return None  # rule 4: a change of type while enabled is not looked at
 
 
-def _vgpu_delete(world: World, request: Json) -> str | None:
+def _vgpu_delete(cache: ClusterCache, request: Json) -> str | None:
     old = request["oldObject"]
-    if world.get(r.NODE, old["spec"].get("nodeName", "")) is None:
+    if cache.get(r.NODE, old["spec"].get("nodeName", "")) is None:
         return None
-    return _vgpu_in_use(world, old["metadata"]["name"])  # rule 5
+    return _vgpu_in_use(cache, old["metadata"]["name"])  # rule 5
 
 
-def _card_update(world: World, request: Json) -> str | None:
+def _card_update(cache: ClusterCache, request: Json) -> str | None:
     old, new = request["oldObject"], request["object"]
     if _enabled(old) and not _enabled(new):
         for device in (new.get("status") or {}).get("vGPUDevices") or []:
-            reason = _vgpu_in_use(world, device)  # rule 6
+            reason = _vgpu_in_use(cache, device)  # rule 6
             if reason:
                 return reason
     return None
 
 
-def _card_delete(world: World, request: Json) -> str | None:
+def _card_delete(cache: ClusterCache, request: Json) -> str | None:
     old = request["oldObject"]
-    if _enabled(old) and world.get(r.NODE, old["spec"].get("nodeName", "")) is not None:
+    if _enabled(old) and cache.get(r.NODE, old["spec"].get("nodeName", "")) is not None:
         return f"please disable gpuDevice {old['metadata']['name']} before deletion"  # rule 7
     return None
 
 
-def _mig_update(world: World, request: Json) -> str | None:
+def _mig_update(cache: ClusterCache, request: Json) -> str | None:
     old, new = request["oldObject"], request["object"]
     name = new["metadata"]["name"]
     wanted = new["spec"].get("profileSpec") or []
@@ -137,7 +137,7 @@ def _mig_update(world: World, request: Json) -> str | None:
                     f" {entry['name']}, which exceeds available count {available.get(entry['id'], 0)}"
                 )
     if _enabled(old) and not _enabled(new):
-        for vgpu in world.labelled(r.VGPU, r.PARENT_LABEL, name):
+        for vgpu in cache.labelled(r.VGPU, r.PARENT_LABEL, name):
             if _enabled(vgpu):
                 return (
                     f"cannot disable MIGConfiguration {name} as vGPU {vgpu['metadata']['name']} is enabled"  # rule 11
@@ -145,15 +145,15 @@ def _mig_update(world: World, request: Json) -> str | None:
     return None
 
 
-def _claim_create(world: World, request: Json) -> str | None:
+def _claim_create(cache: ClusterCache, request: Json) -> str | None:
     name = request["object"]["metadata"]["name"]
-    device = world.get(r.PCI_DEVICE, name)
+    device = cache.get(r.PCI_DEVICE, name)
     if device is None:
         return f'pcidevices.devices.harvesterhci.io "{name}" not found'
     if not (device.get("status") or {}).get("iommuGroup"):
         return f"pcidevice {name} has no iommuGroup available"  # rule 12
-    if world.version.protects_claims:
-        children = [vgpu["metadata"]["name"] for vgpu in world.labelled(r.VGPU, r.PARENT_LABEL, name)]
+    if cache.version.protects_claims:
+        children = [vgpu["metadata"]["name"] for vgpu in cache.labelled(r.VGPU, r.PARENT_LABEL, name)]
         if children:  # rule 13
             return (
                 f"these vGPU devices [{', '.join(children)}] are using the PCI GPU Device [{name}], so it can't be"
@@ -162,16 +162,16 @@ def _claim_create(world: World, request: Json) -> str | None:
     return None
 
 
-def _claim_delete(world: World, request: Json) -> str | None:
+def _claim_delete(cache: ClusterCache, request: Json) -> str | None:
     claim = request["oldObject"]
     name = claim["metadata"]["name"]
-    user = _user_of(world, name, "hostdevices")
+    user = _user_of(cache, name, "hostdevices")
     if user is not None:  # rule 14
         metadata = user["metadata"]
         return (
             f"pcideviceclaim {name} is already in use with vm {metadata['name']} in namespace {metadata['namespace']}"
         )
-    if world.version.protects_claims and request["userInfo"].get("username") != CONTROLLER:
+    if cache.version.protects_claims and request["userInfo"].get("username") != CONTROLLER:
         for owner in claim["metadata"].get("ownerReferences") or []:
             if owner["kind"] == r.VGPU.kind:  # rule 15
                 return f"pcideviceclaim {name} cannot be deleted as it is owned by VGPUDevice {owner['name']}"
@@ -184,23 +184,23 @@ def devices_of(vm: Json) -> Json:
     return devices
 
 
-def _vm_write(world: World, request: Json) -> str | None:
-    if not world.version.validates_device_names:
+def _vm_write(cache: ClusterCache, request: Json) -> str | None:
+    if not cache.version.validates_device_names:
         return None
     vm = request["object"]
     devices = devices_of(vm)
     host_devices, gpus = devices.get("hostDevices") or [], devices.get("gpus") or []
-    pci_names = {(device.get("status") or {}).get("resourceName") for device in world.all(r.PCI_DEVICE)}
+    pci_names = {(device.get("status") or {}).get("resourceName") for device in cache.all(r.PCI_DEVICE)}
     for device in host_devices:  # rule 17
         name = device.get("deviceName", "")
         if not name or name not in pci_names:
             return (
                 f"hostdevice {device.get('name', '')}: resource name {name} not found in pcidevice and usbdevice cache"
             )
-    if world.version.mdev:
+    if cache.version.mdev:
         vgpu_names = {
-            world.resource_of(name)
-            for vgpu in world.all(r.VGPU)
+            cache.resource_of(name)
+            for vgpu in cache.all(r.VGPU)
             if (name := (vgpu.get("status") or {}).get("configureVGPUTypeName"))
         }
         for gpu in gpus:  # rule 16
@@ -209,13 +209,13 @@ def _vm_write(world: World, request: Json) -> str | None:
                     f"gpu device {gpu.get('name', '')}: resource name {gpu.get('deviceName', '')}"
                     " not found in pcidevice cache"
                 )
-    return _on_one_node(world, vm["metadata"]["name"], host_devices)
+    return _on_one_node(cache, vm["metadata"]["name"], host_devices)
 
 
-def _on_one_node(world: World, vm_name: str, host_devices: list[Any]) -> str | None:
+def _on_one_node(cache: ClusterCache, vm_name: str, host_devices: list[Any]) -> str | None:
     node = ""
     for device in host_devices:  # rule 18; a name that is no device's is not looked at
-        known = world.get(r.PCI_DEVICE, device.get("name", ""))
+        known = cache.get(r.PCI_DEVICE, device.get("name", ""))
         if known is None:
             continue
         its_node = (known.get("status") or {}).get("nodeName", "")
@@ -228,7 +228,7 @@ def _on_one_node(world: World, vm_name: str, host_devices: list[Any]) -> str | N
     return None
 
 
-_RULES: dict[tuple[str, str], Callable[[World, Json], str | None]] = {
+_RULES: dict[tuple[str, str], Callable[[ClusterCache, Json], str | None]] = {
     ("vgpudevices", "UPDATE"): _vgpu_update,
     ("vgpudevices", "DELETE"): _vgpu_delete,
     ("sriovgpudevices", "UPDATE"): _card_update,

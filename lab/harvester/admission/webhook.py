@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 ALL = ["*"]
 
 
-class CachedWorld:
+class InformerCache:
     """The rules' view of the cluster."""
 
     def __init__(self, cluster: Cluster) -> None:
@@ -77,7 +77,7 @@ class WebhookServer:
 
     def __init__(self, cluster: Cluster, cert: Path, key: Path, ca: Path) -> None:
         self._cluster = cluster
-        self._world = CachedWorld(cluster)
+        self._world = InformerCache(cluster)
         self._ca = base64.b64encode(ca.read_bytes()).decode()
         self._tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
         self._tls.load_cert_chain(str(cert), str(key))

@@ -45,12 +45,12 @@ class NodeCleanup:
                     await self._cluster[r.CLAIM].patch(claim, {"metadata": {"finalizers": None}})
                 await self._delete(r.CLAIM, claim["metadata"]["name"])
         for resource in (r.PCI_DEVICE, r.SRIOV_GPU, r.VGPU):
-            for thing in self._cluster[resource].labelled(r.NODENAME_LABEL, name):
-                await self._delete(resource, thing["metadata"]["name"])
+            for obj in self._cluster[resource].labelled(r.NODENAME_LABEL, name):
+                await self._delete(resource, obj["metadata"]["name"])
                 if not self._somebody_is_up():
                     # A deleted card takes all processes down; they go on from here when they are back.
                     return
-        left = [one for one in node["metadata"]["finalizers"] if one != r.NODE_FINALIZER]
+        left = [finalizer for finalizer in node["metadata"]["finalizers"] if finalizer != r.NODE_FINALIZER]
         await self._cluster.admin.patch(r.NODE.path(name), {"metadata": {"finalizers": left or None}})
 
     async def _delete(self, resource: Resource, name: str) -> None:

@@ -238,15 +238,21 @@ class Kubelet:
             "podIP": "10.52.0.1",
             "podIPs": [{"ip": "10.52.0.1"}],
             "conditions": self._conditions(pod, ready, started),
-            "containerStatuses": [_container(one["name"], state, ready) for one in pod["spec"]["containers"]],
-            **({"initContainerStatuses": [_helper(one, started) for one in helpers]} if helpers else {}),
+            "containerStatuses": [
+                _container(container["name"], state, ready) for container in pod["spec"]["containers"]
+            ],
+            **({"initContainerStatuses": [_helper(helper, started) for helper in helpers]} if helpers else {}),
         }
 
     @staticmethod
     def _conditions(pod: Json, ready: bool, started: str) -> list[Json]:
         """A kubelet's own. Those of others, such as KubeVirt's readiness gate, stay, or they are put back for ever."""
         held = {"Ready": ready, "ContainersReady": ready, "Initialized": True, "PodScheduled": True}
-        others = [one for one in (pod.get("status") or {}).get("conditions") or [] if one["type"] not in held]
+        others = [
+            condition
+            for condition in (pod.get("status") or {}).get("conditions") or []
+            if condition["type"] not in held
+        ]
         own = [{"type": kind, "status": str(value), "lastTransitionTime": started} for kind, value in held.items()]
         return own + others
 

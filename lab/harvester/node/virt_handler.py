@@ -81,7 +81,7 @@ class Guests:
         cause = "unsupported configuration: Only one vgpu device can have 'ramfb' enabled"
         text = f"server error. command SyncVMI failed: {cause}"
         known = (instance.get("status") or {}).get("conditions") or []
-        if any(one.get("message") == text for one in known):
+        if any(condition.get("message") == text for condition in known):
             return
         condition = {
             "type": "Synchronized",

@@ -31,15 +31,15 @@ def type_name(vf: Vf) -> Json:
     return {"configureVGPUTypeName": vf.type.name} if vf.type else {}
 
 
-async def enable(process: NodeProcess, thing: Json, gpu: Gpu, vf: Vf) -> Json:
-    gpu.configure(vf, chosen_type(thing).removeprefix("nvidia-"))
+async def enable(process: NodeProcess, obj: Json, gpu: Gpu, vf: Vf) -> Json:
+    gpu.configure(vf, chosen_type(obj).removeprefix("nvidia-"))
     # The type's name follows with the next event: in between the status is half filled (harvester.md 6.3).
-    status = (thing.get("status") or {}) | {"vGPUStatus": CONFIGURED, "uuid": vf.uuid}
-    return await process.replace_status(r.VGPU, thing, status)
+    status = (obj.get("status") or {}) | {"vGPUStatus": CONFIGURED, "uuid": vf.uuid}
+    return await process.replace_status(r.VGPU, obj, status)
 
 
-async def disable(process: NodeProcess, thing: Json, gpu: Gpu, vf: Vf) -> Json:
-    status = dict(thing.get("status") or {})
+async def disable(process: NodeProcess, obj: Json, gpu: Gpu, vf: Vf) -> Json:
+    status = dict(obj.get("status") or {})
     # The mediated device is found by the uuid in the status: an object that never had it takes nothing away.
     if status.get("uuid") == vf.uuid:
         gpu.release(vf)
@@ -54,11 +54,11 @@ async def disable(process: NodeProcess, thing: Json, gpu: Gpu, vf: Vf) -> Json:
                 del process.plugins[resource]
     for key in ("vGPUStatus", "uuid"):
         status.pop(key, None)
-    return await process.replace_status(r.VGPU, thing, status)
+    return await process.replace_status(r.VGPU, obj, status)
 
 
-async def after_reconcile(process: NodeProcess, thing: Json, vf: Vf) -> None:
-    if not thing["spec"].get("enabled") or vf.type is None:
+async def after_reconcile(process: NodeProcess, obj: Json, vf: Vf) -> None:
+    if not obj["spec"].get("enabled") or vf.type is None:
         return
     resource = process.cluster.vgpu_resource(vf.type.name)
     async with process.plugin_turn:
@@ -66,7 +66,7 @@ async def after_reconcile(process: NodeProcess, thing: Json, vf: Vf) -> None:
         plugin = process.plugins.get(resource)
         if plugin is None:
             plugin = process.plugins[resource] = DevicePlugin(process.devices, resource)
-        plugin.add((thing.get("status") or {}).get("uuid", ""))
+        plugin.add((obj.get("status") or {}).get("uuid", ""))
         # Longer than a sibling waits in the queue: the type's name comes after their new types.
         await process.cluster.clock.sleep(PLUGIN_SECONDS)
 

@@ -19,7 +19,7 @@ SYNCED, OUT_OF_SYNC, DISABLED = "synced", "out-of-sync", "disabled"
 def profile_status(card: MigCard) -> list[Json]:
     entries = []
     for profile in card.geometry.profiles:
-        numbers = [str(one.id) for one in card.instances if one.profile == profile]
+        numbers = [str(instance.id) for instance in card.instances if instance.profile == profile]
         entry: Json = {
             "name": f"MIG {profile.name}",
             "id": profile.id,
@@ -32,27 +32,27 @@ def profile_status(card: MigCard) -> list[Json]:
     return entries
 
 
-async def follow_card(process: NodeProcess, thing: Json, gpu: Gpu) -> None:
+async def follow_card(process: NodeProcess, obj: Json, gpu: Gpu) -> None:
     """Called for each change of a card: one that can do MIG is forced into it when SR-IOV is switched on."""
     if not process.cluster.version.mig or gpu.mig is None:
         return
-    name = thing["metadata"]["name"]
+    name = obj["metadata"]["name"]
     existing = process.cluster[r.MIG].get(name)
-    if not thing["spec"].get("enabled"):
+    if not obj["spec"].get("enabled"):
         if existing is not None:
             await process.delete(r.MIG, name)
         return
-    annotations = thing["metadata"].get("annotations") or {}
+    annotations = obj["metadata"].get("annotations") or {}
     if process.cluster.version.skip_mig and annotations.get(r.SKIP_MIG_ANNOTATION) == "true":
         gpu.mig_mode = False
         return
     gpu.mig_mode = True
     if existing is None:
-        await _introduce(process, thing, gpu, gpu.mig)
+        await _introduce(process, obj, gpu, gpu.mig)
 
 
-async def _introduce(process: NodeProcess, thing: Json, gpu: Gpu, card: MigCard) -> None:
-    metadata = thing["metadata"]
+async def _introduce(process: NodeProcess, obj: Json, gpu: Gpu, card: MigCard) -> None:
+    metadata = obj["metadata"]
     has_instances = bool(card.instances)
     body = {
         "metadata": {
@@ -86,37 +86,37 @@ async def _introduce(process: NodeProcess, thing: Json, gpu: Gpu, card: MigCard)
             raise
 
 
-async def reconcile(process: NodeProcess, thing: Json) -> None:
-    gpu = process.host.gpu(thing["spec"].get("gpuAddress", ""))
-    if gpu is None or gpu.mig is None or "deletionTimestamp" in thing["metadata"]:
+async def reconcile(process: NodeProcess, obj: Json) -> None:
+    gpu = process.host.gpu(obj["spec"].get("gpuAddress", ""))
+    if gpu is None or gpu.mig is None or "deletionTimestamp" in obj["metadata"]:
         return
-    card, status = gpu.mig, dict(thing.get("status") or {})
+    card, status = gpu.mig, dict(obj.get("status") or {})
     if process.cluster.version.vendor_vfio and "profileStatus" not in status:
         return
-    if thing["spec"].get("enabled"):
+    if obj["spec"].get("enabled"):
         if not card.instances:
             # Without any that is wanted nothing is made, and the configuration never calls itself synced.
-            await _create(process, thing, card, status)
+            await _create(process, obj, card, status)
         else:
             state = SYNCED if status.get("profileStatus") == profile_status(card) else OUT_OF_SYNC
             if status.get("status") != state:
-                await process.replace_status(r.MIG, thing, status | {"status": state})
-        process.enqueue(r.MIG, thing["metadata"]["name"], after=RECHECK_SECONDS)
+                await process.replace_status(r.MIG, obj, status | {"status": state})
+        process.enqueue(r.MIG, obj["metadata"]["name"], after=RECHECK_SECONDS)
     elif card.instances:
         for entry in status.get("profileStatus") or []:
             for number in entry.get("vGPUID") or []:
                 card.destroy(int(number))
         after: Json = {"status": DISABLED, "profileStatus": profile_status(card)}
-        await process.replace_status(r.MIG, thing, after)
+        await process.replace_status(r.MIG, obj, after)
 
 
-def _wanted(thing: Json) -> list[Any]:
-    return [entry for entry in thing["spec"].get("profileSpec") or [] if entry.get("requested", 0) > 0]
+def _wanted(obj: Json) -> list[Any]:
+    return [entry for entry in obj["spec"].get("profileSpec") or [] if entry.get("requested", 0) > 0]
 
 
-async def _create(process: NodeProcess, thing: Json, card: MigCard, status: Json) -> None:
+async def _create(process: NodeProcess, obj: Json, card: MigCard, status: Json) -> None:
     """One by one in the order of the spec; what was made before a failure stays (harvester.md 8.1)."""
-    for entry in _wanted(thing):
+    for entry in _wanted(obj):
         for _ in range(entry["requested"]):
             try:
                 card.create(entry["id"])
@@ -130,7 +130,7 @@ async def _create(process: NodeProcess, thing: Json, card: MigCard, status: Json
                         f"failed creation for {entry['name']} MIG configuration, please check if the requested"
                         " and available resources match"
                     )
-                await process.replace_status(r.MIG, thing, failed)
+                await process.replace_status(r.MIG, obj, failed)
                 return
     # The vGPUs' new types come with the next scan of the node.
-    await process.replace_status(r.MIG, thing, {"status": "", "profileStatus": profile_status(card)})
+    await process.replace_status(r.MIG, obj, {"status": "", "profileStatus": profile_status(card)})

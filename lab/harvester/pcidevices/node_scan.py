@@ -60,9 +60,9 @@ async def _cards(process: NodeProcess) -> None:
         # A card that is passed through whole has a claim of its own name, and no place here.
         if process.cluster[r.CLAIM].get(name) is None and process.cluster[r.SRIOV_GPU].get(name) is None:
             await process.create(r.SRIOV_GPU, _new_card(process, name, gpu))
-    for thing in process.cluster[r.SRIOV_GPU].labelled(r.NODENAME_LABEL, process.node):
-        if thing["metadata"]["name"] not in cards:
-            await process.delete(r.SRIOV_GPU, thing["metadata"]["name"])
+    for obj in process.cluster[r.SRIOV_GPU].labelled(r.NODENAME_LABEL, process.node):
+        if obj["metadata"]["name"] not in cards:
+            await process.delete(r.SRIOV_GPU, obj["metadata"]["name"])
 
 
 def _new_card(process: NodeProcess, name: str, gpu: Gpu) -> Json:
@@ -81,9 +81,7 @@ async def _vgpus(process: NodeProcess) -> None:
         for vf in sorted(gpu.vfs, key=lambda vf: vf.address)
     }
     # By label, not by name: an object that lost its label is created once more, and that fails (harvester.md 4.3).
-    known = {
-        thing["metadata"]["name"]: thing for thing in process.cluster[r.VGPU].labelled(r.NODENAME_LABEL, process.node)
-    }
+    known = {obj["metadata"]["name"]: obj for obj in process.cluster[r.VGPU].labelled(r.NODENAME_LABEL, process.node)}
     # All are looked at before the first is written: a vGPU that is configured meanwhile does not narrow the others,
     # and one that has changed since is a conflict, which ends the pass.
     found = {name: vgpus.discovered(process, gpu, vf) for name, (gpu, vf) in functions.items()}
@@ -91,12 +89,12 @@ async def _vgpus(process: NodeProcess) -> None:
         if name not in known:
             await process.create(r.VGPU, _new_vgpu(process, name, gpu, vf))
         else:
-            thing = known[name]
-            status = vgpus.status_after(process, found[name], thing.get("status") or {})
-            if status != (thing.get("status") or {}):
-                await process.replace_status(r.VGPU, thing, status)
-    for name, thing in known.items():
-        parent = r.device_name(process.node, thing["spec"].get("parentGPUDeviceAddress", ""))
+            obj = known[name]
+            status = vgpus.status_after(process, found[name], obj.get("status") or {})
+            if status != (obj.get("status") or {}):
+                await process.replace_status(r.VGPU, obj, status)
+    for name, obj in known.items():
+        parent = r.device_name(process.node, obj["spec"].get("parentGPUDeviceAddress", ""))
         card = process.cluster[r.SRIOV_GPU].get(parent)
         # While the card is wanted they stay: after a reboot its functions come back.
         if name not in functions and not (card and card["spec"].get("enabled")):

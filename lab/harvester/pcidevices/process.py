@@ -92,8 +92,8 @@ class NodeProcess:
             self._queues[resource] = WorkQueue(
                 self.cluster.clock, f"{self.node} {resource.plural}", self._handler(resource)
             )
-            for thing in self.cluster[resource].all():
-                self.notice(resource, thing)
+            for obj in self.cluster[resource].all():
+                self.notice(resource, obj)
         background(self.cluster.clock, self._introduce())
 
     async def _introduce(self) -> None:
@@ -122,10 +122,10 @@ class NodeProcess:
         self.plugins = {}
         self._on_change()
 
-    def notice(self, resource: Resource, thing: Json) -> None:
+    def notice(self, resource: Resource, obj: Json) -> None:
         """Called for each change of an object; a process only handles those of its node."""
-        if resource in self._queues and self.owner(resource, thing) == self.node:
-            queue, name, clock = self._queues[resource], thing["metadata"]["name"], self.cluster.clock
+        if resource in self._queues and self.owner(resource, obj) == self.node:
+            queue, name, clock = self._queues[resource], obj["metadata"]["name"], self.cluster.clock
             if clock.side_by_side:
                 queue.add(name)
             else:
@@ -133,10 +133,10 @@ class NodeProcess:
                 clock.call_later(0.0, lambda: queue.add(name))
 
     @staticmethod
-    def owner(resource: Resource, thing: Json) -> Any:
+    def owner(resource: Resource, obj: Json) -> Any:
         if resource is r.DEVICE_NODE:
-            return thing["metadata"]["name"]
-        return (thing.get("spec") or {}).get("nodeName")
+            return obj["metadata"]["name"]
+        return (obj.get("spec") or {}).get("nodeName")
 
     def enqueue(self, resource: Resource, name: str, *, after: float = 0.0) -> None:
         if after:
@@ -146,9 +146,9 @@ class NodeProcess:
 
     def _handler(self, resource: Resource) -> Callable[[str], Awaitable[None]]:
         async def handle(name: str) -> None:
-            thing = self.cluster[resource].get(name)
-            if thing is not None:
-                await self._reconcilers[resource](self, thing)
+            obj = self.cluster[resource].get(name)
+            if obj is not None:
+                await self._reconcilers[resource](self, obj)
 
         return handle
 
@@ -157,16 +157,16 @@ class NodeProcess:
         await self.throttle.take()
         return await self.cluster[resource].create(body)
 
-    async def replace(self, resource: Resource, thing: Json) -> Json:
+    async def replace(self, resource: Resource, obj: Json) -> Json:
         await self.throttle.take()
-        return await self.cluster[resource].replace(thing)
+        return await self.cluster[resource].replace(obj)
 
-    async def replace_status(self, resource: Resource, thing: Json, status: Json) -> Json:
+    async def replace_status(self, resource: Resource, obj: Json, status: Json) -> Json:
         await self.throttle.take()
-        if thing.get("status") == status:
+        if obj.get("status") == status:
             # The request would change nothing; it still costs its place in the throttle.
-            return thing
-        return await self.cluster[resource].replace(thing | {"status": status}, subresource="status")
+            return obj
+        return await self.cluster[resource].replace(obj | {"status": status}, subresource="status")
 
     async def delete(self, resource: Resource, name: str) -> None:
         await self.throttle.take()

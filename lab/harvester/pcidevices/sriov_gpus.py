@@ -24,13 +24,13 @@ def status_of(gpu: Gpu, node: str) -> Json:
     return {"vGPUDevices": [r.device_name(node, address) for address in addresses], "vfAddresses": addresses}
 
 
-async def reconcile(process: NodeProcess, thing: Json) -> None:
-    if "deletionTimestamp" in thing["metadata"]:
+async def reconcile(process: NodeProcess, obj: Json) -> None:
+    if "deletionTimestamp" in obj["metadata"]:
         return
-    gpu = process.host.gpu(thing["spec"].get("address", ""))
+    gpu = process.host.gpu(obj["spec"].get("address", ""))
     if gpu is None:
-        raise LookupError(f"no card at {thing['spec'].get('address')}")
-    wanted = bool(thing["spec"].get("enabled"))
+        raise LookupError(f"no card at {obj['spec'].get('address')}")
+    wanted = bool(obj["spec"].get("enabled"))
     if wanted != bool(gpu.vfs):
         reason = process.cluster.driver_ready(process.node)
         if reason:
@@ -39,5 +39,5 @@ async def reconcile(process: NodeProcess, thing: Json) -> None:
             gpu.create_vfs()
         else:
             gpu.remove_vfs()
-    written = await process.replace_status(r.SRIOV_GPU, thing, status_of(gpu, process.node))
+    written = await process.replace_status(r.SRIOV_GPU, obj, status_of(gpu, process.node))
     await mig_configurations.follow_card(process, written, gpu)

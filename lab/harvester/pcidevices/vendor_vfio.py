@@ -27,10 +27,10 @@ def type_name(vf: Vf) -> Json:
     return {}
 
 
-async def enable(process: NodeProcess, thing: Json, gpu: Gpu, vf: Vf) -> Json:
-    type_id = chosen_type(thing)
-    name = thing["metadata"]["name"]
-    type_name = thing["spec"]["vGPUTypeName"]
+async def enable(process: NodeProcess, obj: Json, gpu: Gpu, vf: Vf) -> Json:
+    type_id = chosen_type(obj)
+    name = obj["metadata"]["name"]
+    type_name = obj["spec"]["vGPUTypeName"]
     parent = r.device_name(process.node, gpu.address)
     resource = process.cluster.vgpu_resource(type_name)
     device = process.cluster[r.PCI_DEVICE].get(name)
@@ -40,25 +40,25 @@ async def enable(process: NodeProcess, thing: Json, gpu: Gpu, vf: Vf) -> Json:
         r.PCI_DEVICE, _annotated(device, {r.OVERRIDE_ANNOTATION: resource}, {r.PARENT_LABEL: parent})
     )
     await process.replace_status(r.PCI_DEVICE, device, (device.get("status") or {}) | {"resourceName": resource})
-    await _claim(process, thing, device, parent, resource)
+    await _claim(process, obj, device, parent, resource)
     gpu.configure(vf, type_id)
-    status = (thing.get("status") or {}) | {
+    status = (obj.get("status") or {}) | {
         "vGPUStatus": CONFIGURED,
         "uuid": type_id,
         "configureVGPUTypeName": type_name,
     }
-    return await process.replace_status(r.VGPU, thing, status)
+    return await process.replace_status(r.VGPU, obj, status)
 
 
-async def _claim(process: NodeProcess, thing: Json, device: Json, parent: str, resource: str) -> None:
+async def _claim(process: NodeProcess, obj: Json, device: Json, parent: str, resource: str) -> None:
     body = {
         "metadata": {
-            "name": thing["metadata"]["name"],
+            "name": obj["metadata"]["name"],
             "labels": {r.PARENT_LABEL: parent},
             "annotations": {r.SKIP_VFIO_ANNOTATION: "true", r.OVERRIDE_ANNOTATION: resource},
-            "ownerReferences": [_owner(device, r.PCI_DEVICE), _owner(thing, r.VGPU)],
+            "ownerReferences": [_owner(device, r.PCI_DEVICE), _owner(obj, r.VGPU)],
         },
-        "spec": {"address": thing["spec"]["address"], "nodeName": process.node, "userName": "admin"},
+        "spec": {"address": obj["spec"]["address"], "nodeName": process.node, "userName": "admin"},
     }
     try:
         await process.create(r.CLAIM, body)
@@ -68,17 +68,17 @@ async def _claim(process: NodeProcess, thing: Json, device: Json, parent: str, r
             raise
 
 
-def _owner(thing: Json, resource: Resource) -> Json:
+def _owner(obj: Json, resource: Resource) -> Json:
     return {
         "apiVersion": resource.api_version,
         "kind": resource.kind,
-        "name": thing["metadata"]["name"],
-        "uid": thing["metadata"]["uid"],
+        "name": obj["metadata"]["name"],
+        "uid": obj["metadata"]["uid"],
     }
 
 
-async def disable(process: NodeProcess, thing: Json, gpu: Gpu, vf: Vf) -> Json:
-    name = thing["metadata"]["name"]
+async def disable(process: NodeProcess, obj: Json, gpu: Gpu, vf: Vf) -> Json:
+    name = obj["metadata"]["name"]
     await process.delete(r.CLAIM, name)
     device = process.cluster[r.PCI_DEVICE].get(name)
     if device is not None:
@@ -87,13 +87,13 @@ async def disable(process: NodeProcess, thing: Json, gpu: Gpu, vf: Vf) -> Json:
     gpu.release(vf)
     status = {
         key: value
-        for key, value in (thing.get("status") or {}).items()
+        for key, value in (obj.get("status") or {}).items()
         if key not in ("vGPUStatus", "uuid", "configureVGPUTypeName")
     }
-    return await process.replace_status(r.VGPU, thing, status)
+    return await process.replace_status(r.VGPU, obj, status)
 
 
-async def after_reconcile(process: NodeProcess, thing: Json, vf: Vf) -> None:
+async def after_reconcile(process: NodeProcess, obj: Json, vf: Vf) -> None:
     """Nothing: the claim's own reconcile starts the device plugin."""
 
 

@@ -36,36 +36,36 @@ def status_after(process: NodeProcess, found: Json, current: Json) -> Json:
     return found
 
 
-async def reconcile(process: NodeProcess, thing: Json) -> None:
-    if "deletionTimestamp" in thing["metadata"]:
+async def reconcile(process: NodeProcess, obj: Json) -> None:
+    if "deletionTimestamp" in obj["metadata"]:
         return
-    found = process.host.find_vf(thing["spec"].get("address", ""))
+    found = process.host.find_vf(obj["spec"].get("address", ""))
     if found is None:
-        raise LookupError(f"error generating vgpu {thing['metadata']['name']} status: no such function")
+        raise LookupError(f"error generating vgpu {obj['metadata']['name']} status: no such function")
     gpu, vf = found
     process.host.check_readable(vf.address)
     era = vendor_vfio if process.cluster.version.vendor_vfio else mdev
-    enabled = bool(thing["spec"].get("enabled"))
+    enabled = bool(obj["spec"].get("enabled"))
     if enabled and vf.type is None:
-        written = await era.enable(process, thing, gpu, vf)
+        written = await era.enable(process, obj, gpu, vf)
         _look_at_siblings(process, written)
     elif not enabled and vf.type is not None:
-        written = await era.disable(process, thing, gpu, vf)
+        written = await era.disable(process, obj, gpu, vf)
         _look_at_siblings(process, written)
     else:
-        status = status_after(process, discovered(process, gpu, vf), thing.get("status") or {})
-        written = thing
-        if status != (thing.get("status") or {}):
-            written = await process.replace_status(r.VGPU, thing, status)
+        status = status_after(process, discovered(process, gpu, vf), obj.get("status") or {})
+        written = obj
+        if status != (obj.get("status") or {}):
+            written = await process.replace_status(r.VGPU, obj, status)
     await era.after_reconcile(process, written, vf)
 
 
-def _look_at_siblings(process: NodeProcess, thing: Json) -> None:
+def _look_at_siblings(process: NodeProcess, obj: Json) -> None:
     """Disabled vGPUs of the same card offer other types now; enabled ones wait for the scan (harvester.md 6.4).
 
     They go through the queue's rate limiter, so the device itself is looked at again before them.
     """
-    parent = r.device_name(process.node, thing["spec"]["parentGPUDeviceAddress"])
+    parent = r.device_name(process.node, obj["spec"]["parentGPUDeviceAddress"])
     for sibling in process.cluster[r.VGPU].labelled(r.PARENT_LABEL, parent):
-        if not sibling["spec"].get("enabled") and sibling["metadata"]["name"] != thing["metadata"]["name"]:
+        if not sibling["spec"].get("enabled") and sibling["metadata"]["name"] != obj["metadata"]["name"]:
             process.enqueue(r.VGPU, sibling["metadata"]["name"], after=FIRST_RETRY)

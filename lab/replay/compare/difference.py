@@ -107,7 +107,9 @@ def _metadata_differences(expected: Json, ours: Json, uid: str, bindings: Bindin
             if key in labels or key.startswith(NODE_LABELS)
         }
         finalizers = their_metadata.get("finalizers") or []
-        our_metadata["finalizers"] = [one for one in our_metadata.get("finalizers") or [] if one in finalizers]
+        our_metadata["finalizers"] = [
+            finalizer for finalizer in our_metadata.get("finalizers") or [] if finalizer in finalizers
+        ]
         for key in ("labels", "finalizers"):
             if not our_metadata[key]:
                 del our_metadata[key]

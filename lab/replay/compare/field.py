@@ -64,8 +64,8 @@ def flatten(state: Any) -> dict[str, Any]:
 
 def fields_of(states: list[Any], context: StepContext, *, mdev: bool) -> list[StateField]:
     flat = [flatten(state) for state in states]
-    names = list(dict.fromkeys(name for one in flat for name in one))
-    values = {name: [one.get(name) for one in flat] for name in names}
+    names = list(dict.fromkeys(name for values_of_state in flat for name in values_of_state))
+    values = {name: [values_of_state.get(name) for values_of_state in flat] for name in names}
     reader = _Reader(context, mdev, len([name for name in names if name.startswith("[")]), values)
     return [reader.state_field(name) for name in names]
 
@@ -111,7 +111,7 @@ class _Reader:
                 (lambda snapshot: _configured_text(snapshot, self.listed[index])) if index < len(self.listed) else None
             )
         if key in ("allocatable", "capacity") and inner == OTHERS:
-            known = {one.partition(".")[2] for one in self.values if one.startswith(f"{key}.")}
+            known = {value.partition(".")[2] for value in self.values if value.startswith(f"{key}.")}
             return lambda snapshot: sorted(
                 name for name, amount in _amounts(snapshot, node, key).items() if amount != "0" and name not in known
             )
@@ -261,7 +261,7 @@ def _nth(found: Mapping[str, Json], place: int) -> Json | None:
 
 def _joined(snapshot: Snapshot, device: str, *fields: str) -> str:
     found = snapshot.get("vgpudevices", device)
-    return "|".join(str(field_of(found, f"status.{one}") or "") for one in fields)
+    return "|".join(str(field_of(found, f"status.{field}") or "") for field in fields)
 
 
 def _configured_text(snapshot: Snapshot, device: str) -> str:

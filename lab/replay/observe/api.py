@@ -123,9 +123,9 @@ class Api:
 def sections(config: Json, context_name: str | None = None) -> tuple[Json, Json]:
     """The cluster and the user that a kubeconfig's context names, by default its current one."""
     wanted = context_name or config["current-context"]
-    context = next(one["context"] for one in config["contexts"] if one["name"] == wanted)
-    cluster = next(one["cluster"] for one in config["clusters"] if one["name"] == context["cluster"])
-    user = next(one["user"] for one in config["users"] if one["name"] == context["user"])
+    context = next(entry["context"] for entry in config["contexts"] if entry["name"] == wanted)
+    cluster = next(entry["cluster"] for entry in config["clusters"] if entry["name"] == context["cluster"])
+    user = next(entry["user"] for entry in config["users"] if entry["name"] == context["user"])
     return cluster, user
 
 

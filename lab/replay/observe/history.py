@@ -75,7 +75,7 @@ class History:
 
     def _insert(self, key: Key, version: Version) -> None:
         versions = self._versions.setdefault(key, [])
-        place = bisect.bisect_left(versions, version.revision, key=lambda one: one.revision)
+        place = bisect.bisect_left(versions, version.revision, key=lambda earlier: earlier.revision)
         if place < len(versions) and versions[place].revision == version.revision:
             return
         if version.object is None and place and versions[place - 1].object is None:
@@ -129,7 +129,10 @@ class History:
         return None
 
     def first(self, key: Key, matches: Callable[[Json | None], bool], *, revision: int) -> Version | None:
-        return next((one for one in self.versions(key) if one.revision >= revision and matches(one.object)), None)
+        return next(
+            (version for version in self.versions(key) if version.revision >= revision and matches(version.object)),
+            None,
+        )
 
     def moments(self, revision: int) -> Iterator[tuple[float, int, Snapshot]]:
         """The world as it was at `revision`, then after each later change; each World is good until the next one."""

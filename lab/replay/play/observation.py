@@ -117,7 +117,7 @@ def _compare_summary(
 ) -> Callable[[Json | None, Bindings], list[Difference]]:
     def compare(live: Json | None, bindings: Bindings) -> list[Difference]:
         if recorded is None or live is None:
-            state = ["not found" if one is None else "exists" for one in (recorded, live)]
+            state = ["not found" if version is None else "exists" for version in (recorded, live)]
             return [] if recorded is live is None else [Difference(place, *state)]
         ours = summary_of(live)
         # A group may show less than the whole gist; `deleting` is shown only when it is so.

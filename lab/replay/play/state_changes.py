@@ -50,8 +50,10 @@ class StateObservation:
         self.bindings = bindings
         self.marked = marked
         context = context_at(recording, step.index)
-        self.flat = [flatten(one["state"]) for one in self.transitions]
-        self.state_fields = fields_of([one["state"] for one in self.transitions], context, mdev=recording.mdev)
+        self.flat = [flatten(transition["state"]) for transition in self.transitions]
+        self.state_fields = fields_of(
+            [transition["state"] for transition in self.transitions], context, mdev=recording.mdev
+        )
         self.began = environment.now
 
     def watch_and_compare(self) -> tuple[list[Difference], list[str]]:
@@ -96,7 +98,7 @@ class StateObservation:
             changes += [
                 Change(state_field.name, recorded[i].value, recorded[i].start, ours[j].start) for i, j in pairs if i > 0
             ]
-        closeness = closeness_of([float(one["at"]) for one in self.transitions])
+        closeness = closeness_of([float(transition["at"]) for transition in self.transitions])
         for first, second in out_of_order(changes, closeness):
             found.append(
                 Difference(
@@ -118,7 +120,7 @@ class StateObservation:
         return lambda expected, actual: same(expected, actual, bindings()) or (loose and "0" in (expected, actual))
 
     def _recorded_spans(self, state_field: StateField) -> list[Span]:
-        times = [float(one["at"]) for one in self.transitions]
+        times = [float(transition["at"]) for transition in self.transitions]
         values = [(at, _recorded_value(state_field, flat)) for at, flat in zip(times, self.flat, strict=True)]
         return spans(values, float(self.recorded.get("seconds") or self.transitions[-1]["at"]))
 

@@ -247,7 +247,7 @@ def written_spec(request: Request) -> Json:
     if isinstance(request.body, dict):
         return request.body.get("spec") or {}
     operations = request.body if isinstance(request.body, list) else []
-    return {str(one.get("path", "")).removeprefix("/spec/"): one.get("value") for one in operations}
+    return {str(operation.get("path", "")).removeprefix("/spec/"): operation.get("value") for operation in operations}
 
 
 def written_fields(request: Request) -> frozenset[str]:

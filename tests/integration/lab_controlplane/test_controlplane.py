@@ -139,7 +139,7 @@ class TestScheduling:
         reference = {"apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "uid": owner["uid"]}
         api("POST", maps, {"metadata": {"name": "owned", "ownerReferences": [reference]}})
         api("DELETE", f"{maps}/owner")
-        eventually(lambda: "owned" not in {one["metadata"]["name"] for one in api("GET", maps)["items"]})
+        eventually(lambda: "owned" not in {item["metadata"]["name"] for item in api("GET", maps)["items"]})
 
 
 class TestRestart:

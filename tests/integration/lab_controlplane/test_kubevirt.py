@@ -82,7 +82,7 @@ def test_a_vm_becomes_a_launcher_pod_on_the_node_with_its_vgpu(api):
     api("POST", VMS, vm("bound"))
     pod = eventually(lambda: (found := launcher(api, "bound")) and found["spec"].get("nodeName") and found)
     assert pod["spec"]["nodeName"] == "gpu-a"
-    compute = next(one for one in pod["spec"]["containers"] if one["name"] == "compute")
+    compute = next(container for container in pod["spec"]["containers"] if container["name"] == "compute")
     assert compute["resources"]["limits"][VGPU] == "1"
     # Only virt-api's mutation asks for a machine type.
     assert pod["spec"]["nodeSelector"]["machine-type.node.kubevirt.io/q35"] == "true"
@@ -108,12 +108,12 @@ def test_permitted_host_devices_in_harvester_system_are_honoured(api):
         def refusal():
             found = api("GET", VMIS)["items"]
             conditions = [
-                one
+                condition
                 for vmi in found
                 if vmi["metadata"]["name"] == "unpermitted"
-                for one in (vmi.get("status") or {}).get("conditions") or []
+                for condition in (vmi.get("status") or {}).get("conditions") or []
             ]
-            return next((one for one in conditions if one.get("reason") == "FailedCreate"), None)
+            return next((condition for condition in conditions if condition.get("reason") == "FailedCreate"), None)
 
         assert f"{VGPU} is not permitted in permittedHostDevices configuration" in eventually(refusal)["message"]
     finally:

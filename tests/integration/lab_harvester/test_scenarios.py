@@ -34,7 +34,9 @@ class TestDefault:
     def test_its_nodes_are_ready_and_can_be_scheduled_on(self, lab):
         for node in lab.items(NODES):
             assert not node["spec"].get("taints")
-            assert {one["type"]: one["status"] for one in node["status"]["conditions"]}["Ready"] == "True"
+            assert {condition["type"]: condition["status"] for condition in node["status"]["conditions"]}[
+                "Ready"
+            ] == "True"
             assert node["metadata"]["labels"]["kubevirt.io/schedulable"] == "true"
 
 

@@ -15,7 +15,7 @@ DRIVER_NEEDED = "sriovgpu.harvesterhci.io/driver-needed"
 
 
 def conditions(addon):
-    return {one["type"]: one["status"] for one in (addon.get("status") or {}).get("conditions") or []}
+    return {condition["type"]: condition["status"] for condition in (addon.get("status") or {}).get("conditions") or []}
 
 
 def state(addon):
@@ -31,7 +31,10 @@ def ready_driver_pods(lab):
     return {
         pod["spec"]["nodeName"]
         for pod in pods
-        if any(one["type"] == "Ready" and one["status"] == "True" for one in pod["status"].get("conditions") or [])
+        if any(
+            condition["type"] == "Ready" and condition["status"] == "True"
+            for condition in pod["status"].get("conditions") or []
+        )
     }
 
 

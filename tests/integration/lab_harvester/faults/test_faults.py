@@ -23,7 +23,7 @@ def amounts(lab, node="gpu-a"):
 
 def ready(lab, node):
     conditions = lab.read(f"{NODES}/{node}")["status"]["conditions"]
-    return next(one["status"] for one in conditions if one["type"] == "Ready")
+    return next(condition["status"] for condition in conditions if condition["type"] == "Ready")
 
 
 def permitted(lab):

@@ -75,7 +75,7 @@ class TestWebhookDown:
     def test_fact_3_the_webhooks_are_registered_to_be_ignored_when_they_do_not_answer(self, lab):
         for kind in ("validatingwebhookconfigurations", "mutatingwebhookconfigurations"):
             configurations = lab.items(f"/apis/admissionregistration.k8s.io/v1/{kind}")
-            hooks = [hook for one in configurations for hook in one["webhooks"]]
+            hooks = [hook for configuration in configurations for hook in configuration["webhooks"]]
             policies = {hook["failurePolicy"] for hook in hooks if hook["name"] == "pcidevices.harvesterhci.io"}
             assert policies == {"Ignore"}
 

@@ -37,7 +37,7 @@ def phase(lab, name):
 
 
 def conditions(thing):
-    return {one["type"]: one for one in (thing.get("status") or {}).get("conditions") or []}
+    return {condition["type"]: condition for condition in (thing.get("status") or {}).get("conditions") or []}
 
 
 def note(vm):

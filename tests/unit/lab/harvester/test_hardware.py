@@ -148,7 +148,10 @@ def kubevirt(*names: str) -> dict[str, object]:
 def names(thing: dict[str, object] | None) -> list[str] | None:
     if thing is None:
         return None
-    return [one["resourceName"] for one in thing["spec"]["configuration"]["permittedHostDevices"]["pciHostDevices"]]  # type: ignore[index]
+    return [
+        pci_host_device["resourceName"]
+        for pci_host_device in thing["spec"]["configuration"]["permittedHostDevices"]["pciHostDevices"]
+    ]  # type: ignore[index]
 
 
 def test_a_listed_resource_that_is_not_the_last_is_lost_and_the_last_doubled() -> None:

@@ -24,7 +24,7 @@ def test_the_file_is_that_of_the_pinned_version():
     """If this fails the pinned version has changed: make kubevirt-manifests."""
     found = kubevirt.manifests()
     assert found["version"] == kubevirt.VERSION
-    kinds = {one["spec"]["names"]["kind"] for one in found["crds"]}
+    kinds = {definition["spec"]["names"]["kind"] for definition in found["crds"]}
     assert kinds >= kubevirt.STORED_KINDS | kubevirt.UNCHECKED_KINDS
 
 
@@ -38,7 +38,7 @@ def test_the_file_of_another_version_is_refused(tmp_path, monkeypatch):
 
 def test_webhooks_and_api_services_are_those_of_the_labs_namespace():
     found = kubevirt.manifests()
-    services = [one["spec"]["service"] for one in found["apiServices"]]
+    services = [api_service["spec"]["service"] for api_service in found["apiServices"]]
     for key in ("mutatingWebhookConfiguration", "validatingWebhookConfiguration"):
         services += [hook["clientConfig"]["service"] for hook in found[key]["webhooks"]]
     assert {service["namespace"] for service in services} == {kubevirt.NAMESPACE}

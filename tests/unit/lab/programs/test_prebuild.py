@@ -79,10 +79,10 @@ def test_it_needs_no_package_besides_python():
             if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] == "lab":
                 modules = [f"{node.module}.{alias.name}" for alias in node.names]
                 inner = [module if source_of(module).is_file() else str(node.module) for module in modules]
-                waiting += [one for one in inner if one not in seen]
+                waiting += [module for module in inner if module not in seen]
             elif isinstance(node, ast.Import | ast.ImportFrom):
                 names = [node.module] if isinstance(node, ast.ImportFrom) else [alias.name for alias in node.names]
-                assert {str(one).partition(".")[0] for one in names} <= sys.stdlib_module_names
+                assert {str(imported).partition(".")[0] for imported in names} <= sys.stdlib_module_names
     assert "lab.programs.binaries" in seen
 
 

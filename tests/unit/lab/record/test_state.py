@@ -41,11 +41,11 @@ def test_devices_that_changed_are_told_with_the_times_of_their_states():
 
 def test_what_it_is_about_is_told_although_it_stayed_the_same():
     told = transitions(STORY, ["gpu-a"], since=2, until=2, about={SECOND, "gpu-a"})
-    assert [one["at"] for one in told] == [0.0]
+    assert [transition["at"] for transition in told] == [0.0]
     assert told[0]["state"][SECOND] == "False||"
     assert told[0]["state"]["vgpudevices of gpu-a"] == 2
 
 
 def test_a_device_that_appears_shows_in_their_number():
     told = transitions(STORY, ["gpu-a"], since=3)
-    assert [one["state"] for one in told] == [{"vgpudevices of gpu-a": 2}, {"vgpudevices of gpu-a": 3}]
+    assert [transition["state"] for transition in told] == [{"vgpudevices of gpu-a": 2}, {"vgpudevices of gpu-a": 3}]

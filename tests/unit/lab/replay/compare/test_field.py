@@ -42,7 +42,9 @@ def value(name: str, step_id: str, field_name: str, objects: dict[tuple[str, str
     recording = recording_of(name)
     step = next(step for step in recording.steps if step.id == step_id)
     shown = step.content.get("observe", {}).get("transitions") or [{"state": step.content.get("object")}]
-    state_fields = fields_of([one["state"] for one in shown], context_at(recording, step.index), mdev=recording.mdev)
+    state_fields = fields_of(
+        [transition["state"] for transition in shown], context_at(recording, step.index), mdev=recording.mdev
+    )
     state_field = next(state_field for state_field in state_fields if state_field.name == field_name)
     assert state_field.of_snapshot
     return state_field.of_snapshot(Snapshot(objects))
