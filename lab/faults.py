@@ -87,7 +87,7 @@ def checked(name: str, on: bool, options: Options) -> Description:
     return known
 
 
-def told() -> str:
+def describe_all() -> str:
     """All of them, for people."""
     width = max(len(fault.usage) for fault in FAULTS.values())
     lines = [f"  {fault.usage:{width}}  {fault.help}" for fault in FAULTS.values()]

@@ -25,7 +25,7 @@ In a checkout it is called like this: make -s lab ARGS='up --scenario mixed'"""
 
 FAULTS = f"""Faults are switched on by name and off with --off:
 
-{faults.told()}
+{faults.describe_all()}
 
 A reboot of a node has a command of its own: lab reboot."""
 
@@ -183,15 +183,15 @@ def _down(chosen: argparse.Namespace) -> None:
 
 def _status(chosen: argparse.Namespace) -> int:
     run = RunDir(chosen.run_dir)
-    found = running.all_processes(run)
-    if not found:
+    parts = running.all_processes(run)
+    if not parts:
         print(f"No lab in {run.path}.")
         return 1
-    for process in found:
+    for process in parts:
         print(f"{process.name:26} {'running' if process.running else 'ended':8} pid {process.pid}")
     if processes.is_running(run, running.HARVESTER):
         _print_harvester(Control(run).status())
-    return 0 if all(process.running for process in found) else 1
+    return 0 if all(process.running for process in parts) else 1
 
 
 def _print_harvester(status: dict[str, Any]) -> None:
@@ -246,7 +246,7 @@ def _replay(chosen: argparse.Namespace) -> int:
 def _record(chosen: argparse.Namespace) -> None:
     from lab import record
 
-    wanted = record.Wanted(
+    wanted = record.RecordingRequest(
         directory=chosen.directory,
         name=chosen.name,
         kubeconfig=chosen.kubeconfig,

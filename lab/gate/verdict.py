@@ -94,8 +94,8 @@ def _answer(name: str, path: str) -> Refusal:
         return Refusal(429, text, {"Content-Type": "text/plain; charset=utf-8", "Retry-After": "1"})
     if name == UNAVAILABLE:
         return _refusal(503, "ServiceUnavailable", "the server is currently unable to handle the request")
-    found = OBJECT.match(path)
-    group, plural, obj = (found["group"], found["plural"], found["name"]) if found else ("", "", "")
+    match = OBJECT.match(path)
+    group, plural, obj = (match["group"], match["plural"], match["name"]) if match else ("", "", "")
     what = f"{plural}.{group}" if group else plural
     return _refusal(
         409,

@@ -285,13 +285,13 @@ async def _until_leading(client: Client) -> None:
 
 def manifests() -> Json:
     """What KubeVirt's operator would install, of the version that the lab runs."""
-    found: Json = json.loads(MANIFESTS.read_text())
-    if found["version"] != VERSION:
+    manifests: Json = json.loads(MANIFESTS.read_text())
+    if manifests["version"] != VERSION:
         raise LabError(
-            f"{MANIFESTS.name} is that of KubeVirt {found['version']}, and the lab runs {VERSION}.",
+            f"{MANIFESTS.name} is that of KubeVirt {manifests['version']}, and the lab runs {VERSION}.",
             hint="Write it anew: make kubevirt-manifests",
         )
-    return found
+    return manifests
 
 
 def _client(run: RunDir) -> Client:

@@ -19,10 +19,10 @@ class Quantity:
 
     @classmethod
     def parse(cls, text: str | float) -> Quantity:
-        found = _FORM.fullmatch(str(text))
-        if not found:
+        match = _FORM.fullmatch(str(text))
+        if not match:
             raise ValueError(f"{text!r} is no quantity")
-        number, exponent, suffix = found.groups()
+        number, exponent, suffix = match.groups()
         factor = Fraction(10) ** int(exponent) if exponent else _factor(suffix)
         # A part of a byte counts as one.
         return cls(math.ceil(Fraction(number) * factor), suffix in _BINARY)

@@ -34,10 +34,12 @@ def further_clusters(run: RunDir) -> Iterator[RunDir]:
 
 def all_processes(run: RunDir) -> list[processes.ProcessStatus]:
     """In the order of their start; those of further clusters have the cluster's name before their own."""
-    found = processes.status(run)
+    statuses = processes.status(run)
     for cluster in further_clusters(run):
-        found += [replace(statu, name=f"{cluster.path.name}/{statu.name}") for statu in processes.status(cluster)]
-    return found
+        statuses += [
+            replace(process, name=f"{cluster.path.name}/{process.name}") for process in processes.status(cluster)
+        ]
+    return statuses
 
 
 def environment(run: RunDir) -> dict[str, str]:
@@ -72,13 +74,13 @@ def _rancher(run: RunDir) -> dict[str, str]:
 
 
 def log_files(run: RunDir, names: Iterable[str]) -> list[Path]:
-    found = {path.stem: path for path in sorted(run.logs.glob("*.log"))}
+    files = {path.stem: path for path in sorted(run.logs.glob("*.log"))}
     for cluster in further_clusters(run):
-        found |= {f"{cluster.path.name}/{path.stem}": path for path in sorted(cluster.logs.glob("*.log"))}
-    if not found:
+        files |= {f"{cluster.path.name}/{path.stem}": path for path in sorted(cluster.logs.glob("*.log"))}
+    if not files:
         raise LabError(f"There is no lab in {run.path}.", hint=hints.start(run))
     for name in names:
-        if name not in found:
-            raise LabError(f"The lab has no part {name}.", hint=f"It has {', '.join(found)}.")
+        if name not in files:
+            raise LabError(f"The lab has no part {name}.", hint=f"It has {', '.join(files)}.")
     chosen = set(names)
-    return [path for name, path in found.items() if not chosen or name in chosen]
+    return [path for name, path in files.items() if not chosen or name in chosen]

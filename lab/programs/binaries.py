@@ -121,12 +121,12 @@ def missing(names: Iterable[str] = tuple(BINARIES)) -> list[str]:
 
 def status() -> str | None:
     """What is being compiled right now, by whomever, and what remains of it."""
-    found = [
+    folders = [
         f"Compiling {module.title}: {running}"
         for module in (VSPHERE, CLUSTER)
         if _is_locked(module) and (running := _state_of_running(module))
     ]
-    return found[0] if found else None
+    return folders[0] if folders else None
 
 
 def cached_path(binary: Binary) -> Path:
@@ -145,10 +145,10 @@ def cache_key(module: GoModule) -> str:
 
 def pinned_version(module: GoModule, dependency: str) -> str:
     """The version that go.mod requires of a dependency."""
-    found = re.search(rf"^(?:require)?\s*{re.escape(dependency)} (v\S+)", _go_mod(module), re.MULTILINE)
-    if not found:
+    match = re.search(rf"^(?:require)?\s*{re.escape(dependency)} (v\S+)", _go_mod(module), re.MULTILINE)
+    if not match:
         raise LabError(f"{module.directory / 'go.mod'} does not require {dependency}.")
-    return found[1]
+    return match[1]
 
 
 def _lookup(name: str) -> Binary:
@@ -334,8 +334,8 @@ def _drop_objects_if_complete(module: GoModule) -> None:
 
 
 def _required_go(module: GoModule) -> tuple[int, ...]:
-    found = re.search(r"^go (\S+)$", _go_mod(module), re.MULTILINE)
-    return compiler.as_version(found[1]) if found else (0,)
+    match = re.search(r"^go (\S+)$", _go_mod(module), re.MULTILINE)
+    return compiler.as_version(match[1]) if match else (0,)
 
 
 @dataclass(frozen=True)

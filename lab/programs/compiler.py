@@ -113,8 +113,8 @@ def version_of(go: Path) -> tuple[int, ...]:
 
 
 def as_version(text: str) -> tuple[int, ...]:
-    found = re.search(r"\d+(?:\.\d+)*", text)
-    return tuple(int(part) for part in found[0].split(".")) if found else (0,)
+    match = re.search(r"\d+(?:\.\d+)*", text)
+    return tuple(int(part) for part in match[0].split(".")) if match else (0,)
 
 
 def _settings() -> dict[str, str]:

@@ -19,7 +19,7 @@ from lab.errors import LabError
 from lab.lifecycle.control import Control
 from lab.record import script as scripts, snapshot
 from lab.record.credentials import secrets_of
-from lab.record.recorder import Recorder, told
+from lab.record.recorder import Recorder, say
 from lab.record.redaction import Redaction
 from lab.record.wallclock import WallClock
 from lab.replay.observe.api import Api
@@ -33,7 +33,7 @@ NAME = re.compile(r"[a-z0-9](?:[a-z0-9-]*[a-z0-9])?")
 
 
 @dataclass(frozen=True)
-class Wanted:
+class RecordingRequest:
     """What to record: a lab when `lab` is given, else the cluster of the kubeconfig."""
 
     directory: Path
@@ -47,7 +47,7 @@ class Wanted:
     version: str | None = None
 
 
-def record(wanted: Wanted) -> Path:
+def record(wanted: RecordingRequest) -> Path:
     """The file that was written."""
     try:
         return _record(wanted)
@@ -55,7 +55,7 @@ def record(wanted: Wanted) -> Path:
         raise LabError(f"The cluster does not answer: {error}.") from error
 
 
-def _record(wanted: Wanted) -> Path:
+def _record(wanted: RecordingRequest) -> Path:
     if not NAME.fullmatch(wanted.name):
         raise LabError(f"{wanted.name!r} is no name for a recording.", hint="Small letters, digits and dashes.")
     script = scripts.load(wanted.steps) if wanted.steps else None
@@ -73,8 +73,8 @@ def _record(wanted: Wanted) -> Path:
         if file.exists():
             raise LabError(f"{file} exists already.", hint="Choose another --name.")
         with _environment(api, nodes, wanted.lab) as environment:
-            recorder = Recorder(environment, wanted.name, None if wanted.lab else _ask_person, told)
-            told(f"Recording {len(nodes)} nodes of Harvester {version} into {file}.")
+            recorder = Recorder(environment, wanted.name, None if wanted.lab else _ask_person, say)
+            say(f"Recording {len(nodes)} nodes of Harvester {version} into {file}.")
             head = {
                 "version": version,
                 "scenario": wanted.name,
@@ -102,7 +102,7 @@ def write(file: Path, content: Json, redaction: Redaction) -> None:
     file.write_text(yaml.safe_dump(redaction.of(content), sort_keys=False, width=140, allow_unicode=True))
 
 
-def _kubeconfig(wanted: Wanted) -> Path:
+def _kubeconfig(wanted: RecordingRequest) -> Path:
     if wanted.lab:
         run = RunDir(wanted.lab)
         if not run.kubeconfig("admin").exists():

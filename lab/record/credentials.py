@@ -16,13 +16,13 @@ SECRET_KEYS = ("token", "password", "client-key-data", "client-certificate-data"
 
 def secrets_of(kubeconfig: Path, context: str | None = None) -> set[str]:
     cluster, user = sections(yaml.safe_load(kubeconfig.read_text()), context)
-    found = {str(section[key]) for section in (cluster, user) for key in SECRET_KEYS if section.get(key)}
-    found |= {decoded for text in found if (decoded := _decoded(text))}
+    secrets = {str(section[key]) for section in (cluster, user) for key in SECRET_KEYS if section.get(key)}
+    secrets |= {decoded for text in secrets if (decoded := _decoded(text))}
     server = urlsplit(str(cluster.get("server", "")))
     # Loopback is nobody's address.
     if server.hostname and server.hostname not in ("localhost", "127.0.0.1"):
-        found.add(server.hostname)
-    return found
+        secrets.add(server.hostname)
+    return secrets
 
 
 def _decoded(text: str) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 
 from lab.errors import LabError
 from lab.record import state
-from lab.record.redaction import is_told, shown, shown_body
+from lab.record.redaction import is_recorded, shown, shown_body
 from lab.record.script import ACTS, Script, request_of
 from lab.replay.compare.field import claim_summary
 from lab.replay.observe.api import Answer
@@ -47,7 +47,7 @@ class Recorder:
 
     def play(self, script: Script) -> None:
         for number, step in enumerate(script.steps, 1):
-            self._say(f"{number} of {len(script.steps)}: {step['title'] or _told(step)}")
+            self._say(f"{number} of {len(script.steps)}: {step['title'] or _describe(step)}")
             (act,) = ACTS & set(step)
             recorded = getattr(self, f"_{act}")(step)
             if "after" in step:
@@ -75,21 +75,21 @@ class Recorder:
         )
         self._asked_at = self.environment.now
         kind = "VirtualMachine" if request.target.is_virtual_machine else ""
-        told = {key: value for key, value in step["request"].items() if key != "body"}
+        sent = {key: value for key, value in step["request"].items() if key != "body"}
         if request.body is not None:
-            told["body"] = shown_body(kind, request.body)
-        return {"request": told, "response": _response(answer)}
+            sent["body"] = shown_body(kind, request.body)
+        return {"request": sent, "response": _response(answer)}
 
     def _wait(self, step: Json) -> Json:
         wait = step["wait"]
         condition = parse_condition(wait["until"], step["title"], self._context(step))
         assert condition is not None, "checked before the first step"
         reached, _ = self.environment.wait(condition, wait["timeout"], in_waits)
-        told = {"until": wait["until"], "reached": reached}
+        result = {"until": wait["until"], "reached": reached}
         if not reached:
-            told["timeout"] = wait["timeout"]
-        told["secondsSinceRequest"] = round(self.environment.now - self._asked_at, 1)
-        return {"wait": told}
+            result["timeout"] = wait["timeout"]
+        result["secondsSinceRequest"] = round(self.environment.now - self._asked_at, 1)
+        return {"wait": result}
 
     def _observe(self, step: Json) -> Json:
         context = self._context(step)
@@ -138,14 +138,14 @@ class Recorder:
             self.environment.advance(PACE)
 
     def _writes_of_others(self, since: int) -> list[tuple[Key, Version, Version]]:
-        found = []
+        changes = []
         for plural in WRITTEN_BY_PEOPLE:
             for name in self.environment.snapshot.all(plural):
                 versions = self.environment.history.versions((plural, name))
                 for before, after in itertools.pairwise(versions):
                     if after.revision > since and before.object and after.object and _spec_change(before, after):
-                        found.append(((plural, name), before, after))
-        return sorted(found, key=lambda change: change[2].revision)
+                        changes.append(((plural, name), before, after))
+        return sorted(changes, key=lambda change: change[2].revision)
 
     def _add_span(self, began: float, since: int, until: int | None, ended: float) -> None:
         observed = self._observed(began, since, until, self.environment.nodes, ended=ended)
@@ -163,13 +163,13 @@ class Recorder:
     def _observed(
         self, began: float, since: int, until: int | None, about: Iterable[str], ended: float | None = None
     ) -> Json:
-        told = state.transitions(
+        transitions = state.transitions(
             self.environment.history, self.environment.nodes, since=since, until=until, about=set(about)
         )
-        for transition in told:
+        for transition in transitions:
             transition["at"] = round(max(transition["at"] - began, 0.0), 1)
         seconds = round((self.environment.now if ended is None else ended) - began, 1)
-        return {"seconds": seconds, "transitions": told}
+        return {"seconds": seconds, "transitions": transitions}
 
     # Side objects
     def _side_object(self, key: str) -> Any:
@@ -217,7 +217,7 @@ def _response(answer: Answer) -> Json:
     if not answer.accepted:
         return response | {"reason": answer.reason, "message": answer.message}
     live = answer.object or {}
-    if is_told(str(live.get("kind", "")).removesuffix("List")):
+    if is_recorded(str(live.get("kind", "")).removesuffix("List")):
         response["object"] = shown(live)
     return response
 
@@ -241,11 +241,11 @@ def _groups(vgpus: dict[str, Json]) -> list[Json]:
     return groups
 
 
-def _told(step: Json) -> str:
+def _describe(step: Json) -> str:
     if "request" in step:
         return f"{step['request']['method']} {step['request']['path']}"
     return next(f"{act} {step[act]}" for act in ACTS if act in step)
 
 
-def told(message: str) -> None:
+def say(message: str) -> None:
     print(message, file=sys.stderr)

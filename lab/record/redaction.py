@@ -68,12 +68,12 @@ class Redaction:
     def text(self, text: str) -> str:
         for secret in self._secrets:
             text = text.replace(secret, SECRET)
-        text = re.sub(UUID, lambda found: self._placeholder(found.group()), text)
+        text = re.sub(UUID, lambda match: self._placeholder(match.group()), text)
         text = PEM.sub(SECRET, text)
         for token in TOKENS:
             text = token.sub(SECRET, text)
         text = PASSWORD.sub(rf"\1{SECRET}", text)
-        text = ENCODED.sub(lambda found: SECRET if _looks_encoded(found.group()) else found.group(), text)
+        text = ENCODED.sub(lambda match: SECRET if _looks_encoded(match.group()) else match.group(), text)
         text = URL_HOST.sub(rf"\g<scheme>{HOST}", text)
         text = MAC.sub(ADDRESS, text)
         text = IPV4.sub(_if_address, text)
@@ -83,16 +83,16 @@ class Redaction:
     def _placeholder(self, uuid: str) -> str:
         return self._uuids.setdefault(uuid, f"<uuid-{len(self._uuids) + 1}>")
 
-    def _if_host(self, found: re.Match[str]) -> str:
-        name = found.group()
+    def _if_host(self, match: re.Match[str]) -> str:
+        name = match.group()
         # In Go's messages a field's path has capitals inside its words, as no name of a machine has.
         is_path = FIELD_PATH.fullmatch(name) or any(FIELD_NAME.fullmatch(part) for part in name.split("."))
         return name if name in self._names or PUBLIC.fullmatch(name) or is_path else HOST
 
 
-def _if_address(found: re.Match[str]) -> str:
+def _if_address(match: re.Match[str]) -> str:
     """What follows an address may look like a part of it."""
-    text = found.group()
+    text = match.group()
     for end in (len(text), len(text.rstrip(".")), len(text) - 1):
         try:
             ipaddress.ip_address(text[:end])
@@ -120,7 +120,7 @@ def shown(live: Json) -> Json:
     return keep(object_) if keep else object_
 
 
-def is_told(kind: str) -> bool:
+def is_recorded(kind: str) -> bool:
     return kind in KEPT or kind == "Status"
 
 
@@ -154,14 +154,14 @@ def _machine(live: Json) -> Json:
         ("name", "namespace", "generation", "annotations", "finalizers", "deleting", "resourceVersion"),
     )
     spec = live.get("spec") or {}
-    told = {key: spec[key] for key in ("runStrategy", "running") if key in spec}
+    spec_kept = {key: spec[key] for key in ("runStrategy", "running") if key in spec}
     domain = ((spec.get("template") or {}).get("spec") or {}).get("domain") or {}
     devices = domain.get("devices") or {}
     if "template" in spec:
         shape = {key: domain[key] for key in VM_DOMAIN if key in domain}
         shape["devices"] = {key: devices[key] for key in VM_DEVICES if key in devices}
-        told["template"] = {"spec": {"domain": shape}}
-    return kept | {"spec": told}
+        spec_kept["template"] = {"spec": {"domain": shape}}
+    return kept | {"spec": spec_kept}
 
 
 def _addon(live: Json) -> Json:
@@ -174,11 +174,11 @@ def _without_annotations(live: Json) -> Json:
     return {key: value for key, value in (live.get("metadata") or {}).items() if key != "annotations"}
 
 
-def _with_metadata(live: Json, telling: Callable[[str], bool], keys: Collection[str]) -> Json:
+def _with_metadata(live: Json, is_kept: Callable[[str], bool], keys: Collection[str]) -> Json:
     metadata = {key: value for key, value in (live.get("metadata") or {}).items() if key in keys}
     for key in ("labels", "annotations"):
         if key in metadata:
-            metadata[key] = {name: value for name, value in (metadata[key] or {}).items() if telling(name)}
+            metadata[key] = {name: value for name, value in (metadata[key] or {}).items() if is_kept(name)}
             if not metadata[key]:
                 del metadata[key]
     return live | {"metadata": metadata}

@@ -131,5 +131,5 @@ def as_step(content: Json, index: int) -> Step:
 
 
 def request_of(content: Json) -> Request:
-    asked = content["request"]
-    return Request(asked["method"], asked["path"], asked.get("body"), asked.get("contentType"))
+    request = content["request"]
+    return Request(request["method"], request["path"], request.get("body"), request.get("contentType"))

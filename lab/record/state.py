@@ -29,12 +29,12 @@ def transitions(
     changed = {
         key for _, state in moments for key in {*state, *moments[0][1]} if state.get(key) != moments[0][1].get(key)
     }
-    told: list[Json] = []
+    transitions_so_far: list[Json] = []
     for at, state in moments:
         kept = {key: state[key] for key in sorted(state) if key in changed or _is_about(key, about)}
-        if not told or told[-1]["state"] != kept:
-            told.append({"at": at, "state": kept})
-    return told
+        if not transitions_so_far or transitions_so_far[-1]["state"] != kept:
+            transitions_so_far.append({"at": at, "state": kept})
+    return transitions_so_far
 
 
 def _is_about(key: str, about: Collection[str]) -> bool:

@@ -167,9 +167,9 @@ class Harvester:
 
     @staticmethod
     def _offers_types(host: Host, vgpu: Json) -> bool:
-        found = host.find_vf(vgpu["spec"]["address"])
+        function = host.find_vf(vgpu["spec"]["address"])
         # A card in MIG mode has nothing to offer before it has instances.
-        return bool((vgpu.get("status") or {}).get("availableTypes")) or (found is not None and found[0].mig_mode)
+        return bool((vgpu.get("status") or {}).get("availableTypes")) or (function is not None and function[0].mig_mode)
 
     def _expects_driver(self) -> bool:
         scenario = self.cluster.scenario
@@ -193,7 +193,7 @@ class Harvester:
                 process.kill()
 
     def _dispatcher(self, resource: Resource):  # type: ignore[no-untyped-def]
-        def noticed(old: Json | None, new: Json | None) -> None:
+        def on_change(old: Json | None, new: Json | None) -> None:
             if new is not None:
                 owner = NodeProcess.owner(resource, new)
                 if owner in self.processes:
@@ -202,7 +202,7 @@ class Harvester:
                 # The MIG handler does not expect a deleted object (harvester.md 4.4).
                 self.panic()
 
-        return noticed
+        return on_change
 
     def panic(self) -> None:
         """A fault in shared code takes the processes of all nodes down; their kubelets start them again."""

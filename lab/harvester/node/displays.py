@@ -10,13 +10,13 @@ from lab.kubernetes.client import Json
 def showing(gpus: Sequence[Json], *, each: bool) -> list[Json]:
     """`each`: up to KubeVirt 1.2 every entry decides for itself. From 1.3 on the first gets it if none says a word."""
     if each:
-        return [gpu for gpu in gpus if gpu.get("virtualGPUOptions") is None or asked(gpu)]
+        return [gpu for gpu in gpus if gpu.get("virtualGPUOptions") is None or has_display(gpu)]
     if all(_display(gpu) is None for gpu in gpus):
         return list(gpus[:1])
-    return [gpu for gpu in gpus if asked(gpu)]
+    return [gpu for gpu in gpus if has_display(gpu)]
 
 
-def asked(gpu: Json) -> bool:
+def has_display(gpu: Json) -> bool:
     """Whether an entry asks for one in so many words. An empty object means yes."""
     display = _display(gpu)
     if display is None or display.get("enabled") is False:
@@ -25,5 +25,5 @@ def asked(gpu: Json) -> bool:
 
 
 def _display(gpu: Json) -> Json | None:
-    found: Json | None = (gpu.get("virtualGPUOptions") or {}).get("display")
-    return found
+    display: Json | None = (gpu.get("virtualGPUOptions") or {}).get("display")
+    return display

@@ -66,15 +66,15 @@ class Kubelet:
     def run(self) -> None:
         queue = WorkQueue(self._cluster.clock, f"{self.node} kubelet", self._reconcile_pod)
 
-        def noticed(old: Json | None, new: Json | None) -> None:
+        def on_change(old: Json | None, new: Json | None) -> None:
             pod = new or old
             if pod is not None and pod["spec"].get("nodeName") == self.node:
                 queue.add(f"{pod['metadata']['namespace']}/{pod['metadata']['name']}")
 
-        self._cluster[r.POD].listen(noticed)
+        self._cluster[r.POD].listen(on_change)
         self._queue = queue
         for pod in self._cluster[r.POD].all():
-            noticed(None, pod)
+            on_change(None, pod)
 
     def look_again(self) -> None:
         """Something outside the pods has changed how they do."""

@@ -84,13 +84,13 @@ async def _vgpus(process: NodeProcess) -> None:
     known = {obj["metadata"]["name"]: obj for obj in process.cluster[r.VGPU].labelled(r.NODENAME_LABEL, process.node)}
     # All are looked at before the first is written: a vGPU that is configured meanwhile does not narrow the others,
     # and one that has changed since is a conflict, which ends the pass.
-    found = {name: vgpus.discovered(process, gpu, vf) for name, (gpu, vf) in functions.items()}
+    discovered = {name: vgpus.discovered(process, gpu, vf) for name, (gpu, vf) in functions.items()}
     for name, (gpu, vf) in functions.items():
         if name not in known:
             await process.create(r.VGPU, _new_vgpu(process, name, gpu, vf))
         else:
             obj = known[name]
-            status = vgpus.status_after(process, found[name], obj.get("status") or {})
+            status = vgpus.status_after(process, discovered[name], obj.get("status") or {})
             if status != (obj.get("status") or {}):
                 await process.replace_status(r.VGPU, obj, status)
     for name, obj in known.items():

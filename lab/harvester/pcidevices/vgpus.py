@@ -29,20 +29,20 @@ def discovered(process: NodeProcess, gpu: Gpu, vf: Vf) -> Json:
     return status
 
 
-def status_after(process: NodeProcess, found: Json, current: Json) -> Json:
+def status_after(process: NodeProcess, discovered_status: Json, current: Json) -> Json:
     if process.cluster.version.vendor_vfio and "configureVGPUTypeName" in current:
         # The driver knows numbers only, so whatever name the status has is kept, right or wrong (harvester.md 6.7).
-        return found | {"configureVGPUTypeName": current["configureVGPUTypeName"]}
-    return found
+        return discovered_status | {"configureVGPUTypeName": current["configureVGPUTypeName"]}
+    return discovered_status
 
 
 async def reconcile(process: NodeProcess, obj: Json) -> None:
     if "deletionTimestamp" in obj["metadata"]:
         return
-    found = process.host.find_vf(obj["spec"].get("address", ""))
-    if found is None:
+    function = process.host.find_vf(obj["spec"].get("address", ""))
+    if function is None:
         raise LookupError(f"error generating vgpu {obj['metadata']['name']} status: no such function")
-    gpu, vf = found
+    gpu, vf = function
     process.host.check_readable(vf.address)
     era = vendor_vfio if process.cluster.version.vendor_vfio else mdev
     enabled = bool(obj["spec"].get("enabled"))

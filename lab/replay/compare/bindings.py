@@ -29,17 +29,17 @@ class Bindings:
         if not placeholders:
             return recorded == ours
         pattern, end = "", 0
-        for found in placeholders:
-            pattern += re.escape(recorded[end : found.start()])
-            pattern += f"({UUID})" if found.group(1).startswith("uuid-") else "(.*)"
-            end = found.end()
+        for placeholder in placeholders:
+            pattern += re.escape(recorded[end : placeholder.start()])
+            pattern += f"({UUID})" if placeholder.group(1).startswith("uuid-") else "(.*)"
+            end = placeholder.end()
         match = re.fullmatch(pattern + re.escape(recorded[end:]), ours, re.DOTALL)
         if not match:
             return False
         return all(
-            self._bind(found.group(1), actual)
-            for found, actual in zip(placeholders, match.groups(), strict=True)
-            if found.group(1).startswith("uuid-")
+            self._bind(placeholder.group(1), actual)
+            for placeholder, actual in zip(placeholders, match.groups(), strict=True)
+            if placeholder.group(1).startswith("uuid-")
         )
 
     def _bind(self, placeholder: str, actual: str) -> bool:

@@ -41,11 +41,11 @@ def brief(value: Any, limit: int = 300) -> str:
 
 def differences(recorded: Any, ours: Any, bindings: Bindings, place: str = "") -> list[Difference]:
     if isinstance(recorded, dict) and isinstance(ours, dict):
-        found = []
+        different = []
         for key in sorted({*recorded, *ours}, key=str):
             inner = f"{place}.{key}" if place else str(key)
-            found += differences(recorded.get(key, ABSENT), ours.get(key, ABSENT), bindings, inner)
-        return found
+            different += differences(recorded.get(key, ABSENT), ours.get(key, ABSENT), bindings, inner)
+        return different
     if isinstance(recorded, list) and isinstance(ours, list) and len(recorded) == len(ours):
         return [
             difference
@@ -76,16 +76,16 @@ def object_differences(recorded: Json, live: Json | None, bindings: Bindings, pl
         else:
             ours = {key: ours[key] for key in expected if key in ours}
     uid = (live.get("metadata") or {}).get("uid", "")
-    found = [*_metadata_differences(expected, ours, uid, bindings, place)]
+    different = [*_metadata_differences(expected, ours, uid, bindings, place)]
     if live.get("kind") == "Node" and "capacity" in (expected.get("status") or {}):
         node = (live.get("metadata") or {}).get("name", "")
-        found += _resource_differences(expected.pop("status"), ours.pop("status"), bindings, node, place)
+        different += _resource_differences(expected.pop("status"), ours.pop("status"), bindings, node, place)
     if live.get("kind") == "KubeVirt":
         expected["spec"], ours["spec"] = permitted(expected.get("spec")), permitted(ours.get("spec"))
     if "kind" in expected or "status" in expected:
         # An object that never had a status and one whose status is empty look the same to a client.
         expected["status"], ours["status"] = expected.get("status") or {}, ours.get("status") or {}
-    return found + differences(expected, ours, bindings, place)
+    return different + differences(expected, ours, bindings, place)
 
 
 def _metadata_differences(expected: Json, ours: Json, uid: str, bindings: Bindings, place: str) -> Iterator[Difference]:
@@ -123,7 +123,7 @@ def _metadata_differences(expected: Json, ours: Json, uid: str, bindings: Bindin
 
 
 def _resource_differences(expected: Json, ours: Json, bindings: Bindings, node: str, place: str) -> list[Difference]:
-    found = []
+    different = []
     inherited = bindings.inherited.get(node, {})
     for name in sorted({name for amounts in (expected, ours) for key in amounts for name in amounts[key] or {}}):
         if name in inherited and inherited[name] == tuple(
@@ -134,8 +134,8 @@ def _resource_differences(expected: Json, ours: Json, bindings: Bindings, node: 
             recorded = (expected.get(key) or {}).get(name, ABSENT)
             actual = (ours.get(key) or {}).get(name, ABSENT)
             if recorded != actual and not (key == "capacity" and _plugin_ended(name, expected, ours)):
-                found.append(Difference(f"{place}.{key}.{name}", recorded, actual))
-    return found
+                different.append(Difference(f"{place}.{key}.{name}", recorded, actual))
+    return different
 
 
 def _plugin_ended(name: str, expected: Json, ours: Json) -> bool:

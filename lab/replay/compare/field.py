@@ -117,11 +117,11 @@ class _Reader:
             )
         if key in ("allocatable", "capacity") and inner:
             return lambda snapshot: _nothing_for_zero(_amounts(snapshot, node, key).get(inner))
-        if found := re.fullmatch(r"(allocatable|capacity)(\d+[A-Z]+)", key):
-            of, resource = found.group(1), resource_of(found.group(2))
+        if match := re.fullmatch(r"(allocatable|capacity)(\d+[A-Z]+)", key):
+            of, resource = match.group(1), resource_of(match.group(2))
             return lambda snapshot: _amounts(snapshot, node, of).get(resource, "0")
-        if found := re.fullmatch(r"configuredCount(\d+[A-Z]+)", key):
-            wanted = resource_of(found.group(1))
+        if match := re.fullmatch(r"configuredCount(\d+[A-Z]+)", key):
+            wanted = resource_of(match.group(1))
             return lambda snapshot: sum(
                 1
                 for vgpu in snapshot.of_node("vgpudevices", node).values()
@@ -205,7 +205,7 @@ class _Reader:
         if key == "claim":
             if any(isinstance(value, list) for value in self.values[key]):
                 return lambda snapshot: [
-                    claim_summary(found) for found in [snapshot.get("pcideviceclaims", device)] if found is not None
+                    claim_summary(claim) for claim in [snapshot.get("pcideviceclaims", device)] if claim is not None
                 ]
             tell_deleting = "deleting" in self.values[key]
             return lambda snapshot: _claim_text(snapshot.get("pcideviceclaims", device), tell_deleting)
@@ -255,13 +255,13 @@ def _nothing_for_zero(amount: str | None) -> str | None:
     return None if amount == "0" else amount
 
 
-def _nth(found: Mapping[str, Json], place: int) -> Json | None:
-    return list(found.values())[place] if found else None
+def _nth(objects: Mapping[str, Json], place: int) -> Json | None:
+    return list(objects.values())[place] if objects else None
 
 
 def _joined(snapshot: Snapshot, device: str, *fields: str) -> str:
-    found = snapshot.get("vgpudevices", device)
-    return "|".join(str(field_of(found, f"status.{field}") or "") for field in fields)
+    vgpu = snapshot.get("vgpudevices", device)
+    return "|".join(str(field_of(vgpu, f"status.{field}") or "") for field in fields)
 
 
 def _configured_text(snapshot: Snapshot, device: str) -> str:

@@ -15,10 +15,10 @@ KEY = re.compile(r"(?P<what>\w+) of (?P<node>\S+)")
 
 def reader(key: str) -> Callable[[Snapshot], Any] | None:
     """How the value of such a key is read, if it is one."""
-    found = KEY.fullmatch(key)
-    if not found or found["what"] not in OF_A_NODE:
+    match = KEY.fullmatch(key)
+    if not match or match["what"] not in OF_A_NODE:
         return None
-    read, node = OF_A_NODE[found["what"]], found["node"]
+    read, node = OF_A_NODE[match["what"]], match["node"]
     return lambda snapshot: read(snapshot, node)
 
 
@@ -49,15 +49,15 @@ def _gpu_functions(snapshot: Snapshot, node: str) -> int:
 
 
 def _mig(snapshot: Snapshot, node: str) -> list[str]:
-    told = []
+    lines = []
     for name, configuration in snapshot.of_node("migconfigurations", node).items():
         status = configuration.get("status") or {}
-        told.append(f"{name} {status.get('status', '')} {status.get('message', '')}".strip())
-        told += [
+        lines.append(f"{name} {status.get('status', '')} {status.get('message', '')}".strip())
+        lines += [
             f"{profile['name']} {profile.get('available', 0)}/{profile.get('total', 0)}"
             for profile in status.get("profileStatus") or []
         ]
-    return told
+    return lines
 
 
 OF_A_NODE: dict[str, Callable[[Snapshot, str], Any]] = {

@@ -64,15 +64,15 @@ def align(
         if i == len(recorded) and j == len(ours):
             return ()
         if i < len(recorded) and j < len(ours) and agree(i, j):
-            found = rest(i + 1, j + 1)
-            if found is not None:
-                return ((i, j), *found)
+            pairs = rest(i + 1, j + 1)
+            if pairs is not None:
+                return ((i, j), *pairs)
         if j < len(ours):
             passing = j < len(ours) - 1 and ours[j].length <= TRANSIENT
             if passing or (i > 0 and agree(i - 1, j)):
-                found = rest(i, j + 1)
-                if found is not None:
-                    return found
+                pairs = rest(i, j + 1)
+                if pairs is not None:
+                    return pairs
         if i < len(recorded):
             passing = i < len(recorded) - 1 and (
                 recorded[i].length <= GLIMPSE or (0 < j < len(ours) and _between(ours[j - 1], recorded[i], ours[j]))
@@ -81,8 +81,8 @@ def align(
                 return rest(i + 1, j)
         return None
 
-    found = rest(0, 0)
-    return None if found is None else list(found)
+    pairs = rest(0, 0)
+    return None if pairs is None else list(pairs)
 
 
 def _between(before: Span, seen: Span, after: Span) -> bool:

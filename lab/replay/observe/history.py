@@ -49,13 +49,13 @@ class Snapshot:
         return self._objects.get((plural, name))
 
     def all(self, plural: str) -> dict[str, Json]:
-        return {name: found for (kind, name), found in sorted(self._objects.items()) if kind == plural}
+        return {name: obj for (kind, name), obj in sorted(self._objects.items()) if kind == plural}
 
     def of_node(self, plural: str, node: str) -> dict[str, Json]:
         # By name, as nodeName and labels are among the things that recordings change.
         if plural == "nodes":
-            return {node: found} if (found := self.get(plural, node)) else {}
-        return {name: found for name, found in self.all(plural).items() if name.rpartition("-")[0] == node}
+            return {node: obj} if (obj := self.get(plural, node)) else {}
+        return {name: obj for name, obj in self.all(plural).items() if name.rpartition("-")[0] == node}
 
 
 class History:
@@ -67,9 +67,9 @@ class History:
         self._versions: dict[Key, list[Version]] = {}
         self._lock = threading.Lock()
 
-    def record(self, plural: str, event: str, found: Json) -> None:
-        metadata = found["metadata"]
-        version = Version(int(metadata["resourceVersion"]), self.now, None if event == "DELETED" else found)
+    def record(self, plural: str, event: str, obj: Json) -> None:
+        metadata = obj["metadata"]
+        version = Version(int(metadata["resourceVersion"]), self.now, None if event == "DELETED" else obj)
         with self._lock:
             self._insert((plural, metadata["name"]), version)
 
@@ -110,7 +110,7 @@ class History:
     def snapshot(self) -> Snapshot:
         with self._lock:
             latest = {key: versions[-1].object for key, versions in self._versions.items() if versions}
-        return Snapshot({key: found for key, found in latest.items() if found is not None})
+        return Snapshot({key: obj for key, obj in latest.items() if obj is not None})
 
     def find(
         self, key: Key, matches: Callable[[Json | None], bool], *, since: float, revision: int = 0

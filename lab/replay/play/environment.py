@@ -131,8 +131,8 @@ class Environment:
         return answer
 
     def offers_all(self, node: str, number: int) -> bool:
-        found = self.snapshot.of_node("vgpudevices", node).values()
-        return bool(found) and all(len(types_of(vgpu)) >= number for vgpu in found)
+        vgpus = self.snapshot.of_node("vgpudevices", node).values()
+        return bool(vgpus) and all(len(types_of(vgpu)) >= number for vgpu in vgpus)
 
 
 def in_waits(waited: float) -> float:

@@ -73,7 +73,7 @@ def offers_of_configured(status: Any) -> frozenset[str] | None:
 
 def observed_after(after: Json, environment: Environment) -> tuple[list[Any], list[str]]:
     """What the side objects of a step show, and what of it cannot be compared."""
-    found: list[Any] = []
+    observations: list[Any] = []
     notes: list[str] = []
     for key, value in after.items():
         kind, _, name = key.partition("/")
@@ -81,18 +81,20 @@ def observed_after(after: Json, environment: Environment) -> tuple[list[Any], li
         if key == "seconds":
             continue
         if name and kind == "VirtualMachine":
-            found.append(ObservedMachine(name.rpartition("/")[2], value))
+            observations.append(ObservedMachine(name.rpartition("/")[2], value))
         elif name and kind in PLURAL:
-            found.append(observed_object(value, (PLURAL[kind], name), key))
+            observations.append(observed_object(value, (PLURAL[kind], name), key))
         elif group and group[1] == "VGPUDevices":
-            found += _vgpu_groups(value or [], group[2], environment)
+            observations += _vgpu_groups(value or [], group[2], environment)
         elif group and group[1] == "PCIDeviceClaims":
-            found += _claims(value or [], group[2], environment)
+            observations += _claims(value or [], group[2], environment)
         elif group and group[1] == "counts":
-            found += [ObservedCount(plural, group[2], number) for plural, number in value.items() if plural in KIND]
+            observations += [
+                ObservedCount(plural, group[2], number) for plural, number in value.items() if plural in KIND
+            ]
         else:
             notes.append(f"{key} is not compared")
-    return found, notes
+    return observations, notes
 
 
 def _vgpu_groups(groups: list[Json], node: str, environment: Environment) -> Iterable[ObservedObject]:

@@ -30,9 +30,9 @@ class Repetition:
     def __init__(self, step: Step, context: StepContext, environment: Environment, bindings: Bindings) -> None:
         self._result = step.content["result"]
         self._refusal = self._result.get("firstRefusal") or {}
-        found = REFUSED_TYPE.search(str(self._refusal.get("message", "")))
-        self._path = f"{WATCHED['vgpudevices']}/{found['device'] if found else context.device}"
-        self._body = {"spec": {"enabled": True, "vGPUTypeName": found["profile"] if found else context.profile}}
+        refused = REFUSED_TYPE.search(str(self._refusal.get("message", "")))
+        self._path = f"{WATCHED['vgpudevices']}/{refused['device'] if refused else context.device}"
+        self._body = {"spec": {"enabled": True, "vGPUTypeName": refused["profile"] if refused else context.profile}}
         self._environment = environment
         self._bindings = bindings
         self._first: Answer | None = None

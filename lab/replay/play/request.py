@@ -131,47 +131,47 @@ class RequestPlayer:
     # Comparing.
     def _status_differences(self, step: Step, answer: Answer) -> list[Difference]:
         recorded = step.response
-        found = []
+        different = []
         if answer.status != recorded.get("status"):
             actual = f"{answer.status} {answer.message}" if answer.status >= 400 else answer.status
             expected = f"{recorded.get('status')} {recorded.get('message', '')}".strip()
-            found.append(Difference("status", expected, actual))
+            different.append(Difference("status", expected, actual))
         if "reason" in recorded and answer.reason != recorded["reason"]:
-            found.append(Difference("reason", recorded["reason"], answer.reason))
+            different.append(Difference("reason", recorded["reason"], answer.reason))
         if "message" in recorded:
             trial = self.bindings.trial()
             if not same_message(recorded["message"], answer.message, trial, self._users):
-                found.append(Difference("message", recorded["message"], answer.message))
-        return found
+                different.append(Difference("message", recorded["message"], answer.message))
+        return different
 
     def _answer_differences(self, step: Step, request: Request, answer: Answer) -> list[Difference]:
-        found = self._status_differences(step, answer)
-        if found:
-            return found
+        different = self._status_differences(step, answer)
+        if different:
+            return different
         recorded = step.response
         if list(answer.warnings) != list(recorded.get("warnings") or []):
-            found.append(Difference("warnings", recorded.get("warnings"), list(answer.warnings)))
+            different.append(Difference("warnings", recorded.get("warnings"), list(answer.warnings)))
         shown = recorded.get("object")
         if isinstance(shown, dict):
-            found += self._object_differences(shown, request, answer.object or {})
-        return found
+            different += self._object_differences(shown, request, answer.object or {})
+        return different
 
     def _object_differences(self, shown: Json, request: Request, live: Json) -> list[Difference]:
         if "items" in shown:
             return differences(shown, normalized(live), self.bindings)
         key = _key(request)
         trial = self.bindings.trial()
-        found = object_differences(shown, live, trial)
-        if not found:
+        different = object_differences(shown, live, trial)
+        if not different:
             self.bindings.adopt(trial)
             return []
         if key is None or request.method == "POST":
-            return found
+            return different
         # The status in an answer is the one before the write, which may have moved on since it was recorded.
         trial = self.bindings.trial()
         without = object_differences({**shown, "status": None}, {**live, "status": None}, trial)
         if without or not self.tracker.matches_history(self._status_seen(key, shown.get("status") or {})):
-            return found
+            return different
         self.bindings.adopt(trial)
         return []
 

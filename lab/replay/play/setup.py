@@ -141,11 +141,11 @@ class _Setup:
     def _dress(self, node: str, wanted: dict[str, Vgpu]) -> None:
         """Types, labels and annotations that earlier scenarios wrote and left."""
         for name, vgpu in self.start.vgpus.items():
-            found = self.environment.snapshot.get("vgpudevices", name)
-            if not name.startswith(f"{node}-") or found is None:
+            live = self.environment.snapshot.get("vgpudevices", name)
+            if not name.startswith(f"{node}-") or live is None:
                 continue
             body: dict[str, object] = {}
-            if (field_of(found, "spec.vGPUTypeName") or "") != vgpu.profile and (name not in wanted or vgpu.profile):
+            if (field_of(live, "spec.vGPUTypeName") or "") != vgpu.profile and (name not in wanted or vgpu.profile):
                 body["spec"] = {"vGPUTypeName": vgpu.profile}
             if vgpu.labels or vgpu.annotations:
                 body["metadata"] = {"labels": vgpu.labels, "annotations": vgpu.annotations}
@@ -154,9 +154,9 @@ class _Setup:
 
     def _note_inherited(self) -> None:
         for node, amounts in self.start.amounts.items():
-            found = self.environment.snapshot.get("nodes", node) or {}
+            live = self.environment.snapshot.get("nodes", node) or {}
             for resource, amount in amounts.items():
-                ours = tuple(gpu_resources(found, of).get(resource) for of in ("capacity", "allocatable"))
+                ours = tuple(gpu_resources(live, of).get(resource) for of in ("capacity", "allocatable"))
                 recorded = (str(amount.capacity), str(amount.allocatable or 0))
                 if ours != recorded and amount.allocatable is not None:
                     self.bindings.inherited.setdefault(node, {})[resource] = recorded
@@ -165,13 +165,13 @@ class _Setup:
 
 def _free(node: str) -> Condition:
     def holds(cluster: ClusterState) -> bool:
-        found = cluster.snapshot.of_node("vgpudevices", node).values()
+        vgpus = cluster.snapshot.of_node("vgpudevices", node).values()
         addresses = [
             address
             for gpu in cluster.snapshot.of_node("sriovgpudevices", node).values()
             for address in field_of(gpu, "status.vfAddresses") or []
         ]
-        return 0 < len(addresses) == len(found) and all(types_of(vgpu) for vgpu in found)
+        return 0 < len(addresses) == len(vgpus) and all(types_of(vgpu) for vgpu in vgpus)
 
     return Condition(holds)
 
@@ -182,8 +182,8 @@ def _offered(name: str, profile: str) -> Condition:
 
 def _configured(name: str) -> Condition:
     def holds(cluster: ClusterState) -> bool:
-        found = cluster.snapshot.get("vgpudevices", name)
-        return field_of(found, "status.vGPUStatus") == CONFIGURED and bool(field_of(found, "configureVGPUTypeName"))
+        vgpu = cluster.snapshot.get("vgpudevices", name)
+        return field_of(vgpu, "status.vGPUStatus") == CONFIGURED and bool(field_of(vgpu, "configureVGPUTypeName"))
 
     return Condition(holds)
 
@@ -203,8 +203,8 @@ def _allocatable(node: str, resource: str, profile: str) -> Condition:
 
 def _off(devices: list[str]) -> Condition:
     def holds(cluster: ClusterState) -> bool:
-        found = [cluster.snapshot.get("vgpudevices", name) for name in devices]
-        return all(vgpu and not field_of(vgpu, "status.vGPUStatus") and types_of(vgpu) for vgpu in found) and not any(
+        vgpus = [cluster.snapshot.get("vgpudevices", name) for name in devices]
+        return all(vgpu and not field_of(vgpu, "status.vGPUStatus") and types_of(vgpu) for vgpu in vgpus) and not any(
             cluster.snapshot.get("pcideviceclaims", name) for name in devices
         )
 

@@ -83,7 +83,7 @@ class StateObservation:
 
     def _compare(self) -> list[Difference]:
         trial = self.bindings.trial()
-        found: list[Difference] = []
+        different: list[Difference] = []
         changes: list[Change] = []
         for state_field in self.state_fields:
             if not state_field.supported:
@@ -93,14 +93,14 @@ class StateObservation:
             if pairs is None or not all(
                 self._equality(state_field, lambda: trial)(recorded[i].value, ours[j].value) for i, j in pairs
             ):
-                found.append(Difference(f"transitions of {state_field.name}", _told(recorded), _told(ours)))
+                different.append(Difference(f"transitions of {state_field.name}", _describe(recorded), _describe(ours)))
                 continue
             changes += [
                 Change(state_field.name, recorded[i].value, recorded[i].start, ours[j].start) for i, j in pairs if i > 0
             ]
         closeness = closeness_of([float(transition["at"]) for transition in self.transitions])
         for first, second in out_of_order(changes, closeness):
-            found.append(
+            different.append(
                 Difference(
                     "order",
                     f"{first.state_field} = {first.value} ({first.recorded_at} s) before "
@@ -109,9 +109,9 @@ class StateObservation:
                     f"{first.state_field} ({first.ours_at - self.began:.1f} s)",
                 )
             )
-        if not found:
+        if not different:
             self.bindings.adopt(trial)
-        return found
+        return different
 
     def _equality(self, state_field: StateField, bindings: Callable[[], Bindings]) -> Callable[[Any, Any], bool]:
         # Once a device plugin has ended, the capacity beside an amount of 0 is the last one or 0 (see agreement).
@@ -145,7 +145,7 @@ def _recorded_value(state_field: StateField, flat: dict[str, Any]) -> Any:
     return value
 
 
-def _told(values: list[Span]) -> str:
+def _describe(values: list[Span]) -> str:
     return " -> ".join(f"{span.value!r} ({span.start:.1f} s)" for span in values)
 
 
@@ -157,7 +157,7 @@ def state_differences(
     state_fields = fields_of([state], context, mdev=mdev)
     samples = _samples_of([state])
     sample = environment.sample(samples) if samples else None
-    found, notes = [], []
+    different, notes = [], []
     for state_field in state_fields:
         if state_field.of_sample and sample:
             actual = state_field.of_sample(sample)
@@ -167,5 +167,5 @@ def state_differences(
             notes.append(f"{state_field.name} of the state is not compared")
             continue
         if not same(_recorded_value(state_field, flat), actual, bindings):
-            found.append(Difference(state_field.name, flat.get(state_field.name), actual))
-    return found, notes
+            different.append(Difference(state_field.name, flat.get(state_field.name), actual))
+    return different, notes

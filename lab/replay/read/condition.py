@@ -86,21 +86,21 @@ def _at(context: StepContext, text: str) -> StepContext:
     return replace(context, node=node) if node else context
 
 
-def types_of(found: Json | None) -> Mapping[str, str]:
-    return ((found or {}).get("status") or {}).get("availableTypes") or {}
+def types_of(obj: Json | None) -> Mapping[str, str]:
+    return ((obj or {}).get("status") or {}).get("availableTypes") or {}
 
 
-def field_of(found: Json | None, path: str) -> Any:
+def field_of(obj: Json | None, path: str) -> Any:
     """A field by its dotted path; a bare name is looked for in status, then in spec."""
-    if found is None:
+    if obj is None:
         return None
     if path.startswith(("metadata.labels.", "metadata.annotations.")):
         _, section, key = path.split(".", 2)
-        return (found["metadata"].get(section) or {}).get(key)
+        return (obj["metadata"].get(section) or {}).get(key)
     if "." not in path:
-        sections = [found.get(section) or {} for section in ("status", "spec", "metadata")]
+        sections = [obj.get(section) or {} for section in ("status", "spec", "metadata")]
         return next((section[path] for section in sections if path in section), None)
-    value: Any = found
+    value: Any = obj
     for part in path.split("."):
         value = value.get(part) if isinstance(value, dict) else None
     return value
@@ -133,21 +133,21 @@ def _field(match: re.Match[str], title: str, context: StepContext) -> Condition 
         return None
     path, wanted = match["field"], match["test"].strip()
     if wanted.startswith("not empty") or wanted in ("", "set", "filled", "true"):
-        return about(key, lambda found: bool(field_of(found, path)))
+        return about(key, lambda obj: bool(field_of(obj, path)))
     if re.fullmatch(r"(?:is )?(?:empty|cleared|unset|gone)(?: again)?", wanted):
-        return about(key, lambda found: found is not None and not field_of(found, path))
+        return about(key, lambda obj: obj is not None and not field_of(obj, path))
     sign, _, value = wanted.partition(" ")
     compare = COMPARE.get(sign)
     if compare is None:
         return None
     value = value.strip().strip("'\"")
     if re.fullmatch(r"(?:spec|status)\.\w+", value):
-        return about(key, lambda found: field_of(found, path) == (field_of(found, value) or "(nothing)"))
+        return about(key, lambda obj: field_of(obj, path) == (field_of(obj, value) or "(nothing)"))
 
-    def test(found: Json | None) -> bool:
-        actual = field_of(found, path)
+    def test(obj: Json | None) -> bool:
+        actual = field_of(obj, path)
         text = str(actual).lower() if isinstance(actual, bool) else str(actual or "")
-        return found is not None and compare(text, value.lower() if isinstance(actual, bool) else value)
+        return obj is not None and compare(text, value.lower() if isinstance(actual, bool) else value)
 
     return about(key, test)
 
@@ -160,7 +160,7 @@ def _amount(match: re.Match[str], title: str, context: StepContext) -> Condition
     compare, wanted = COMPARE[groups.get("sign") or "=="], int(match["number"])
     return about(
         ("nodes", node),
-        lambda found: found is not None and compare(int(gpu_resources(found, amounts).get(resource, "0")), wanted),
+        lambda obj: obj is not None and compare(int(gpu_resources(obj, amounts).get(resource, "0")), wanted),
     )
 
 
@@ -172,12 +172,12 @@ def _number(match: re.Match[str], title: str, context: StepContext) -> Condition
         return _amount(match, title, context)
     if plural is None:
         return None
-    return _count(plural, context.node, lambda found: True, int(match["number"]))
+    return _count(plural, context.node, lambda obj: True, int(match["number"]))
 
 
 def _count(plural: str, node: str, test: Test, wanted: int) -> Condition:
     return Condition(
-        lambda cluster: sum(1 for found in cluster.snapshot.of_node(plural, node).values() if test(found)) == wanted
+        lambda cluster: sum(1 for obj in cluster.snapshot.of_node(plural, node).values() if test(obj)) == wanted
     )
 
 
@@ -185,12 +185,12 @@ def _offers(match: re.Match[str]) -> Test:
     groups = match.groupdict()
     wanted = groups.get("types") or ""
     if wanted.isdigit():
-        return lambda found: len(types_of(found)) == int(wanted)
+        return lambda obj: len(types_of(obj)) == int(wanted)
     if wanted == "no":
-        return lambda found: not types_of(found)
+        return lambda obj: not types_of(obj)
     if wanted == "all":
-        return lambda found: len(types_of(found)) == ALL_TYPES
-    return lambda found: bool(types_of(found))
+        return lambda obj: len(types_of(obj)) == ALL_TYPES
+    return lambda obj: bool(types_of(obj))
 
 
 def _counted_offers(match: re.Match[str], title: str, context: StepContext) -> Condition:
@@ -201,15 +201,15 @@ def _counted_offers(match: re.Match[str], title: str, context: StepContext) -> C
     or_enabled = bool(groups.get("or_enabled")) or match.re.pattern == READY
 
     def holds(cluster: ClusterState) -> bool:
-        found = 0
+        count = 0
         for name, vgpu in cluster.snapshot.of_node("vgpudevices", node).items():
             enabled = bool((vgpu.get("spec") or {}).get("enabled"))
             if (which == "other" and name == context.device) or (which == "disabled" and enabled):
                 continue
             if (which == "enabled" and not enabled) or not (offers(vgpu) or (or_enabled and enabled)):
                 continue
-            found += 1
-        return found == int(groups["number"]) if groups.get("number") else found > 0
+            count += 1
+        return count == int(groups["number"]) if groups.get("number") else count > 0
 
     return Condition(holds)
 
@@ -219,8 +219,8 @@ def _all_offer(match: re.Match[str], title: str, context: StepContext) -> Condit
     offers = _offers(match)
 
     def holds(cluster: ClusterState) -> bool:
-        found = cluster.snapshot.of_node("vgpudevices", node).values()
-        return bool(found) and all(offers(vgpu) for vgpu in found)
+        vgpus = cluster.snapshot.of_node("vgpudevices", node).values()
+        return bool(vgpus) and all(offers(vgpu) for vgpu in vgpus)
 
     return Condition(holds)
 
@@ -229,8 +229,8 @@ def _nth_offers(match: re.Match[str], title: str, context: StepContext) -> Condi
     offers = _offers(match)
 
     def holds(cluster: ClusterState) -> bool:
-        found = list(cluster.snapshot.of_node("vgpudevices", context.node).values())
-        return bool(found) and offers(found[0 if match["nth"] == "first" else -1])
+        vgpus = list(cluster.snapshot.of_node("vgpudevices", context.node).values())
+        return bool(vgpus) and offers(vgpus[0 if match["nth"] == "first" else -1])
 
     return Condition(holds)
 
@@ -246,11 +246,11 @@ def _cleared(match: re.Match[str], title: str, context: StepContext) -> Conditio
 
     def holds(cluster: ClusterState) -> bool:
         devices = [cluster.snapshot.get("vgpudevices", name) for name in names]
-        if any(found is None or field_of(found, "status.vGPUStatus") for found in devices):
+        if any(obj is None or field_of(obj, "status.vGPUStatus") for obj in devices):
             return False
         if "claims" in rest and any(cluster.snapshot.get("pcideviceclaims", name) for name in names):
             return False
-        return "listed again" not in rest or all(types_of(found) for found in devices)
+        return "listed again" not in rest or all(types_of(obj) for obj in devices)
 
     return Condition(holds)
 
@@ -261,10 +261,10 @@ def _exists(match: re.Match[str], title: str, context: StepContext) -> Condition
         return None
     wanted = match.groupdict().get("wanted")
     if wanted is None:
-        return about(key, lambda found: found is not None)
+        return about(key, lambda obj: obj is not None)
     if wanted.endswith("types") or wanted == "availableTypes":
-        return about(key, lambda found: bool(types_of(found)))
-    return about(key, lambda found: bool(field_of(found, wanted)))
+        return about(key, lambda obj: bool(types_of(obj)))
+    return about(key, lambda obj: bool(field_of(obj, wanted)))
 
 
 def _gone(match: re.Match[str], title: str, context: StepContext) -> Condition | None:
@@ -274,7 +274,7 @@ def _gone(match: re.Match[str], title: str, context: StepContext) -> Condition |
         key: Key | None = (plural or "vgpudevices", groups["name"])
     else:
         key = context.latest(plural) or context.subject
-    return about(key, lambda found: found is None) if key else None
+    return about(key, lambda obj: obj is None) if key else None
 
 
 def _counted(match: re.Match[str], title: str, context: StepContext) -> Condition | None:
@@ -287,17 +287,17 @@ def _counted(match: re.Match[str], title: str, context: StepContext) -> Conditio
     if number in ("any", "a"):
         return Condition(lambda cluster: bool(cluster.snapshot.of_node(plural, node)))
     wanted = 0 if number in (None, "no", "none") else int(number)
-    return _count(plural, node, lambda found: True, wanted)
+    return _count(plural, node, lambda obj: True, wanted)
 
 
 def _pf_and_vfs(match: re.Match[str], title: str, context: StepContext) -> Condition:
-    return _count("pcidevices", context.node, lambda found: True, int(match["number"]) + 1)
+    return _count("pcidevices", context.node, lambda obj: True, int(match["number"]) + 1)
 
 
 def _label(match: re.Match[str], title: str, context: StepContext) -> Condition:
     label = match["label"]
     return about(
-        ("nodes", context.node), lambda found: found is not None and label in (found["metadata"].get("labels") or {})
+        ("nodes", context.node), lambda obj: obj is not None and label in (obj["metadata"].get("labels") or {})
     )
 
 
@@ -318,12 +318,12 @@ def _processes(match: re.Match[str], title: str, context: StepContext) -> Condit
 
 def _configured(match: re.Match[str], title: str, context: StepContext) -> Condition | None:
     key = _subject(match, title, context)
-    return about(key, lambda found: field_of(found, "status.vGPUStatus") == CONFIGURED) if key else None
+    return about(key, lambda obj: field_of(obj, "status.vGPUStatus") == CONFIGURED) if key else None
 
 
 def _mig_status(match: re.Match[str], title: str, context: StepContext) -> Condition | None:
     key, wanted = context.latest("migconfigurations"), match["state"]
-    return about(key, lambda found: field_of(found, "status.status") == wanted) if key else None
+    return about(key, lambda obj: field_of(obj, "status.status") == wanted) if key else None
 
 
 KIND = r"(?P<kind>[A-Z]\w+|claim|object|PF|VF)"

@@ -101,8 +101,8 @@ class Step:
     def request(self) -> Request | None:
         if self.act != "request":
             return None
-        asked = self.content["request"]
-        return Request(asked["method"], asked["path"], asked.get("body"), asked.get("contentType"))
+        request = self.content["request"]
+        return Request(request["method"], request["path"], request.get("body"), request.get("contentType"))
 
     @property
     def response(self) -> Json:

@@ -49,13 +49,13 @@ class StepContext:
 
     def named(self, field_name: str) -> list[tuple[str, Any]]:
         """The vGPU devices that a request gave a value for the field of their spec, with that value."""
-        found = []
+        devices = []
         for request in self.requests:
             spec = request.body.get("spec") if isinstance(request.body, dict) else None
             device = request.target.name if request.target.plural == "vgpudevices" else None
             if device and isinstance(spec, dict) and field_name in spec:
-                found.append((device, spec[field_name]))
-        return found
+                devices.append((device, spec[field_name]))
+        return devices
 
 
 def resource_of(profile: str) -> str:
@@ -113,9 +113,9 @@ def _mention(context: StepContext, step: Step) -> None:
     if step.act == "hostAction":
         texts.append(str(step.content["hostAction"]))
     for text in texts:
-        found = node_in(text, context.nodes)
-        if found:
-            context.node = found
+        node = node_in(text, context.nodes)
+        if node:
+            context.node = node
 
 
 def node_in(text: str, nodes: tuple[str, ...]) -> str | None:

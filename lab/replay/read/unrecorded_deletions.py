@@ -80,8 +80,8 @@ def _follow(walk: _Walk, step: Step) -> None:
     request = step.request
     if request is None:
         return
-    if found := BLOCKS.search(str(step.response.get("message", ""))):
-        walk.blocks.setdefault(found["vm"], set()).update((found["device"], request.path.partition("?")[0]))
+    if match := BLOCKS.search(str(step.response.get("message", ""))):
+        walk.blocks.setdefault(match["vm"], set()).update((match["device"], request.path.partition("?")[0]))
     if not request.target.is_virtual_machine or not request.writes or not step.accepted:
         return
     name = request.target.name or ""

@@ -70,8 +70,8 @@ def gathered(differences: list[Difference]) -> list[Difference]:
     for difference in differences:
         device = DEVICE.search(difference.place)
         pattern = DEVICE.sub("{}", difference.place, count=1)
-        told = (pattern, brief(difference.recorded, 2000), brief(difference.ours, 2000))
-        places.setdefault(told, []).append(device.group(1) if device else "")
+        key = (pattern, brief(difference.recorded, 2000), brief(difference.ours, 2000))
+        places.setdefault(key, []).append(device.group(1) if device else "")
     return [
         Difference(
             pattern.replace("{}", names[0] + (f" (and {len(names) - 1} more)" if len(names) > 1 else ""), 1),

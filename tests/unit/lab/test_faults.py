@@ -7,7 +7,7 @@ import re
 import pytest
 
 from lab.errors import LabError
-from lab.faults import FAULTS, Options, checked, told
+from lab.faults import FAULTS, Options, checked, describe_all
 
 
 @pytest.mark.parametrize(
@@ -44,7 +44,7 @@ def test_every_fault_takes_what_its_usage_says(name: str) -> None:
 
 
 def test_the_list_marks_what_may_be_left_out() -> None:
-    lines = {line.split()[0]: re.split("  +", line.strip())[0] for line in told().splitlines()}
+    lines = {line.split()[0]: re.split("  +", line.strip())[0] for line in describe_all().splitlines()}
     assert lines["node-gone"] == "node-gone --node NODE"
     assert lines["process-down"] == "process-down [--node NODE]"
     assert lines["api-conflict"] == "api-conflict [--every N]"
