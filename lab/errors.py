@@ -1,4 +1,4 @@
-"""What a user of the lab can cause: one sentence, and what would help."""
+"""Errors that a user of the lab can cause: a message, and a hint how to solve the problem."""
 
 from __future__ import annotations
 

@@ -21,4 +21,4 @@ def call(command: str, run: RunDir | None = None) -> str:
 
 
 def start(run: RunDir) -> str:
-    return f"Start one: {call('up', run)}"
+    return f"Start a lab: {call('up', run)}"

@@ -70,11 +70,11 @@ class RunDir:
             return {}
         except ValueError as error:
             raise LabError(
-                f"{self.state_file} is not readable as JSON: {error}.",
-                hint="It belongs to another program or was edited; use another --run-dir.",
+                f"{self.state_file} is not valid JSON: {error}.",
+                hint="It belongs to another program or was edited. Use another --run-dir.",
             ) from error
         if not isinstance(state, dict):
-            raise LabError(f"{self.state_file} does not hold a lab's state.", hint="Use another --run-dir.")
+            raise LabError(f"{self.state_file} does not contain the state of a lab.", hint="Use another --run-dir.")
         return state
 
     @contextmanager

@@ -1,4 +1,4 @@
-"""The lab's command."""
+"""Options and output of the command `lab`."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ from lab.scenarios import scenario
 from lab.vsphere.inventory import API_VERSIONS
 
 ABOUT = """A data centre on a laptop: a real Kubernetes control plane and KubeVirt, with simulated GPU nodes,
-Harvester controllers and webhooks on it. Everything binds to loopback and lives in one run directory.
+Harvester controllers and webhooks. Everything listens on loopback and is stored in one run directory.
 
-In a checkout it is called like this: make -s lab ARGS='up --scenario mixed'"""
+Run it from a checkout: make -s lab ARGS='up --scenario mixed'"""
 
-FAULTS = f"""Faults are switched on by name and off with --off:
+FAULTS = f"""Name a fault to switch it on; add --off to switch it off:
 
 {faults.describe_all()}
 
-A reboot of a node has a command of its own: lab reboot."""
+To reboot a node, use lab reboot."""
 
 
-RECORDING = """Without --steps nothing is written to the cluster: the recording holds how its GPUs stand and what
-happens to them for a while. What somebody else changes meanwhile, say in Harvester's own pages, is in it as well.
+RECORDING = """Without --steps nothing is written to the cluster. The recording contains the state of its GPUs and
+how that changes for a while, including what others change in the meantime, for example in the Harvester UI.
 
-With --steps the requests of a file are sent, and their answers and effects recorded:
+With --steps the requests of a file are sent, and their responses and effects are recorded:
 
   title: one vGPU on and off
   steps:
@@ -49,11 +49,11 @@ With --steps the requests of a file are sent, and their answers and effects reco
     - title: what follows
       observe: {seconds: 15}
     - title: the node is restarted
-      hostAction: reboot of gpu-a        # you are asked to do it
+      hostAction: reboot of gpu-a        # you are prompted to do it
 
-Requests may be about GPU devices, nodes, addons, KubeVirt and virtual machines, and nothing else. The file holds no
-credentials, certificates, addresses or names of machines other than nodes, and of a virtual machine only what it
-asks of GPUs; look it through before you send it all the same."""
+Requests may concern GPU devices, nodes, addons, KubeVirt and virtual machines only. The file contains no credentials,
+certificates or addresses, no host names except those of nodes, and of a virtual machine only its GPU requests.
+Review it before you share it."""
 
 
 def parser() -> argparse.ArgumentParser:
@@ -63,8 +63,7 @@ def parser() -> argparse.ArgumentParser:
         "--run-dir",
         type=Path,
         default=hints.default_run_dir(),
-        help="where the lab lives; several labs run side by side in different directories"
-        " (default: $LAB_RUN_DIR, else build/lab)",
+        help="directory of the lab; use different directories to run several labs (default: $LAB_RUN_DIR or build/lab)",
     )
     commands = main.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
@@ -80,23 +79,23 @@ def parser() -> argparse.ArgumentParser:
 
     start = command("up", "start a lab and return when it is ready")
     start.add_argument(
-        "--scenario", default="default", help=f"a shipped one ({', '.join(scenario.names())}) or a YAML file"
+        "--scenario", default="default", help=f"name ({', '.join(scenario.names())}) or YAML file (default: default)"
     )
-    start.add_argument("--nodes", type=int, metavar="N", help="how many nodes a scenario such as fleet has")
+    start.add_argument("--nodes", type=int, metavar="N", help="number of nodes, for scenarios such as fleet")
     start.add_argument("--harvester-version", default=versions.DEFAULT, choices=list(versions.VERSIONS))
     start.add_argument("--vsphere-version", default=API_VERSIONS[0], choices=API_VERSIONS)
     start.add_argument(
         "--speed",
         type=float,
         default=1.0,
-        help="simulated seconds per second; 0 stops the clock, which then moves by lab advance alone (default: 1)",
+        help="simulated seconds per second; 0 stops the clock until lab advance (default: 1)",
     )
     start.add_argument(
         "--without",
         action="append",
         default=[],
         choices=running.PARTS,
-        help="leave a part out: without kubevirt VMs are stored, not run; may be given several times",
+        help="omit a part; without kubevirt, VMs are stored but do not run (can be repeated)",
     )
     start.add_argument(
         "--with",
@@ -104,45 +103,49 @@ def parser() -> argparse.ArgumentParser:
         action="append",
         default=[],
         choices=running.EXTRAS,
-        help="start more than usual: a Rancher that makes guest clusters of VMs",
+        help="add a part: a Rancher that creates guest clusters from VMs",
     )
-    start.add_argument("--only", choices=("harvester", "vsphere"), help="start one platform of the scenario alone")
-    command("down", "stop the lab, whatever state it is in")
-    command("status", "show what runs, and the simulated time")
-    command("env", f'print what to export (eval "$({hints.call("env")})")')
-    command("reset", "bring the lab back to the beginning of its scenario, without faults; what runs goes on running")
+    start.add_argument("--only", choices=("harvester", "vsphere"), help="start only one platform of the scenario")
+    command("down", "stop the lab")
+    command("status", "show the processes of the lab, the simulated time and the active faults")
+    command("env", f'print the environment variables to export (eval "$({hints.call("env")})")')
+    command("reset", "reset the lab to the initial state of its scenario, without faults and without a restart")
     fault = command("fault", "switch a fault on or off", FAULTS)
     fault.add_argument("name")
-    fault.add_argument("--off", action="store_true", help="switch it off again")
-    fault.add_argument("--node", help="only on this node, where the fault has one")
+    fault.add_argument("--off", action="store_true", help="switch the fault off")
+    fault.add_argument("--node", help="limit the fault to this node")
     fault.add_argument(
-        "--every", type=int, metavar="N", help=f"which share of the requests: 1 for all (default: {faults.EVERY})"
+        "--every", type=int, metavar="N", help=f"affect every N-th request; 1 affects all (default: {faults.EVERY})"
     )
     fault.add_argument(
-        "--seconds", type=float, metavar="S", help=f"how slow, in real time (default: {faults.SLOW_SECONDS:g})"
+        "--seconds", type=float, metavar="S", help=f"delay in real seconds (default: {faults.SLOW_SECONDS:g})"
     )
-    reboot = command("reboot", "reboot a node: its GPUs forget SR-IOV and vGPU types")
+    reboot = command("reboot", "reboot a node, which resets SR-IOV and vGPU types of its GPUs")
     reboot.add_argument("node", metavar="NODE")
-    advance = command("advance", "move the simulated time forward and wait until everything due has happened")
+    advance = command("advance", "advance the simulated time and wait until all due events have happened")
     advance.add_argument("seconds", type=float, metavar="SECONDS")
-    logs = command("logs", "print the logs of all parts, or of those named")
+    logs = command("logs", "print the logs of all parts or of the named parts")
     logs.add_argument("names", nargs="*", metavar="PART")
-    replay = command("replay", "play recordings of real controllers on the lab and compare")
-    replay.add_argument("--traces", type=Path, required=True, help="a directory of recordings")
-    replay.add_argument("--only", help="a shell pattern of file names, e.g. 'v1.8-s0*'")
-    replay.add_argument("--verbose", action="store_true", help="also say what agrees")
-    record = command("record", "write down how a cluster behaves, as a recording that lab replay plays", RECORDING)
-    record.add_argument("--name", required=True, help="of the recording: the file is <version>-<name>.yaml")
-    record.add_argument("--directory", type=Path, default=Path(), help="where to put the file (default: here)")
-    record.add_argument("--kubeconfig", type=Path, help="of the cluster (default: $KUBECONFIG)")
-    record.add_argument("--context", help="of the kubeconfig (default: its current one)")
-    record.add_argument("--lab", action="store_true", help="record the lab in --run-dir, in its simulated time")
-    record.add_argument("--steps", type=Path, metavar="FILE", help="steps to play; they may write to the cluster")
+    replay = command("replay", "replay recordings of real controllers on a lab and compare the results")
+    replay.add_argument("--traces", type=Path, required=True, help="directory with recordings")
+    replay.add_argument("--only", help="shell pattern of file names, for example 'v1.8-s0*'")
+    replay.add_argument("--verbose", action="store_true", help="also list the steps that agree")
+    record = command("record", "record the behavior of a cluster for lab replay", RECORDING)
+    record.add_argument("--name", required=True, help="name of the recording; the file is <version>-<name>.yaml")
     record.add_argument(
-        "--seconds", type=float, default=60.0, help="how long to watch, when there are no steps (default: 60)"
+        "--directory", type=Path, default=Path(), help="directory for the file (default: current directory)"
     )
-    record.add_argument("--title", default="", help="what the recording shows")
-    record.add_argument("--version", help="of Harvester, e.g. v1.8 (default: what the cluster says)")
+    record.add_argument("--kubeconfig", type=Path, help="kubeconfig of the cluster (default: $KUBECONFIG)")
+    record.add_argument("--context", help="context of the kubeconfig (default: current context)")
+    record.add_argument("--lab", action="store_true", help="record the lab in --run-dir in simulated time")
+    record.add_argument(
+        "--steps", type=Path, metavar="FILE", help="file with steps to play, which may write to the cluster"
+    )
+    record.add_argument(
+        "--seconds", type=float, default=60.0, help="how long to observe the cluster without --steps (default: 60)"
+    )
+    record.add_argument("--title", default="", help="title of the recording")
+    record.add_argument("--version", help="Harvester version, for example v1.8 (default: version of the cluster)")
     return main
 
 
@@ -174,7 +177,7 @@ def _up(chosen: argparse.Namespace) -> None:
     )
     parts = ", ".join(process.name for process in running.all_processes(run))
     print(f"The lab is up in {run.path}: {parts}.")
-    print(f'Use it: eval "$({hints.call("env", run)})"')
+    print(f'To use it: eval "$({hints.call("env", run)})"')
 
 
 def _down(chosen: argparse.Namespace) -> None:
@@ -185,23 +188,23 @@ def _status(chosen: argparse.Namespace) -> int:
     run = RunDir(chosen.run_dir)
     parts = running.all_processes(run)
     if not parts:
-        print(f"No lab in {run.path}.")
+        print(f"No lab is running in {run.path}.")
         return 1
     for process in parts:
-        print(f"{process.name:26} {'running' if process.running else 'ended':8} pid {process.pid}")
+        print(f"{process.name:26} {'running' if process.running else 'exited':8} pid {process.pid}")
     if processes.is_running(run, running.HARVESTER):
         _print_harvester(Control(run).status())
     return 0 if all(process.running for process in parts) else 1
 
 
 def _print_harvester(status: dict[str, Any]) -> None:
-    pace = f"speed {status['speed']:g}" if status["speed"] else "clock stands"
+    pace = f"speed {status['speed']:g}" if status["speed"] else "clock stopped"
     print(
         f"Harvester {status['harvester']}, scenario {status['scenario']}, simulated time {status['now']:.1f} s, {pace}"
     )
     down = [node for node, alive in status["processes"].items() if not alive]
     if down:
-        print(f"pcidevices process down on {', '.join(down)}")
+        print(f"pcidevices process is down on {', '.join(down)}")
     for name, nodes in status["faults"].items():
         print(f"fault {name}{' on ' + ', '.join(nodes) if nodes else ''}")
 

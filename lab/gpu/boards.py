@@ -81,5 +81,5 @@ def load(*, ai_enterprise: bool = False) -> dict[str, Board]:
 def named(name: str, *, ai_enterprise: bool = False) -> Board:
     boards = load(ai_enterprise=ai_enterprise)
     if name not in boards:
-        raise LabError(f"There is no board {name!r} in the lab.", hint=f"It has: {', '.join(boards)}.")
+        raise LabError(f"There is no board {name!r} in the lab.", hint=f"Available boards: {', '.join(boards)}.")
     return boards[name]

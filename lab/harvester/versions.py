@@ -122,5 +122,7 @@ DEFAULT = "1.8"
 
 def named(name: str) -> Version:
     if name not in VERSIONS:
-        raise LabError(f"The lab has no Harvester {name}.", hint=f"It has {', '.join(VERSIONS)}.")
+        raise LabError(
+            f"The lab does not simulate Harvester {name}.", hint=f"Available versions: {', '.join(VERSIONS)}."
+        )
     return VERSIONS[name]

@@ -364,7 +364,7 @@ def wait_until(run: RunDir, names: list[str], done: Callable[[], bool], timeout:
             if not processes.is_running(run, name):
                 raise _ended(run, name)
         if time.monotonic() > deadline:
-            raise LabError(f"{names[0]} is not ready after {timeout:.0f} s.", hint=f"See {run.log(names[0])}.")
+            raise LabError(f"{names[0]} did not become ready within {timeout:.0f} s.", hint=f"See {run.log(names[0])}.")
         time.sleep(POLL_SECONDS)
 
 
@@ -374,9 +374,9 @@ def _ended(run: RunDir, name: str) -> LabError:
     whole_log = f"The whole log is in {run.log(name)}."
     # What a program says of it is followed by a trace of its stack.
     if any("too many open files" in line for line in lines[-TRACE_LINES:]):
-        return LabError(f"{name} ended while it started: too many open files.", hint=f"{_file_limits()} {whole_log}")
+        return LabError(f"{name} exited during startup: too many open files.", hint=f"{_file_limits()} {whole_log}")
     kind = PortTaken if "address already in use" in tail else LabError
-    return kind(f"{name} ended while it started:\n{tail}", hint=whole_log)
+    return kind(f"{name} exited during startup:\n{tail}", hint=whole_log)
 
 
 def _file_limits() -> str:

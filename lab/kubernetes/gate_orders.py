@@ -22,8 +22,8 @@ def order(run: RunDir, do: str, **details: Any) -> dict[str, Any]:
             with connection.makefile() as lines:
                 line = lines.readline()
         except OSError as error:
-            raise LabError(f"No lab answers in {run.path}.", hint=hints.start(run)) from error
-    answer: dict[str, Any] = json.loads(line or '{"error": "The gate ended."}')
+            raise LabError(f"The lab in {run.path} does not respond.", hint=hints.start(run)) from error
+    answer: dict[str, Any] = json.loads(line or '{"error": "The gate process exited."}')
     if "error" in answer:
         raise LabError(answer["error"])
     return answer

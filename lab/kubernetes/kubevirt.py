@@ -118,7 +118,7 @@ def wait_ready(run: RunDir, timeout: float = controlplane.START_TIMEOUT) -> None
         asyncio.run(asyncio.wait_for(_become_ready(run), timeout))
     except TimeoutError:
         logs = f"{run.log('virt-api')} and {run.log('virt-controller')}"
-        raise LabError(f"KubeVirt is not ready after {timeout:.0f} s.", hint=f"See {logs}.") from None
+        raise LabError(f"KubeVirt did not become ready within {timeout:.0f} s.", hint=f"See {logs}.") from None
 
 
 def _flags(run: RunDir, name: str) -> Json:
@@ -288,8 +288,8 @@ def manifests() -> Json:
     manifests: Json = json.loads(MANIFESTS.read_text())
     if manifests["version"] != VERSION:
         raise LabError(
-            f"{MANIFESTS.name} is that of KubeVirt {manifests['version']}, and the lab runs {VERSION}.",
-            hint="Write it anew: make kubevirt-manifests",
+            f"{MANIFESTS.name} is for KubeVirt {manifests['version']}, but the lab runs {VERSION}.",
+            hint="Regenerate it: make kubevirt-manifests",
         )
     return manifests
 

@@ -21,7 +21,7 @@ class Quantity:
     def parse(cls, text: str | float) -> Quantity:
         match = _FORM.fullmatch(str(text))
         if not match:
-            raise ValueError(f"{text!r} is no quantity")
+            raise ValueError(f"{text!r} is not a quantity")
         number, exponent, suffix = match.groups()
         factor = Fraction(10) ** int(exponent) if exponent else _factor(suffix)
         # A part of a byte counts as one.

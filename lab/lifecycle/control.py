@@ -45,10 +45,13 @@ class Control:
                 self._connection.close()
                 self._connection = None
                 if attempt == 2:
-                    raise LabError(f"No lab answers in {self._run.path}.", hint=hints.start(self._run)) from error
+                    raise LabError(
+                        f"The lab in {self._run.path} does not respond.", hint=hints.start(self._run)
+                    ) from error
         if response.status >= 500:
             raise LabError(
-                f"The lab failed at {path}: {text.decode()[:500]}", hint=f"See {hints.call('logs', self._run)}"
+                f"The lab failed to handle {path}: {text.decode()[:500]}",
+                hint=f"Read the logs: {hints.call('logs', self._run)}",
             )
         answer: dict[str, Any] = json.loads(text)
         if response.status >= 400:

@@ -45,7 +45,7 @@ def all_processes(run: RunDir) -> list[processes.ProcessStatus]:
 def environment(run: RunDir) -> dict[str, str]:
     """What a user of the lab exports."""
     if not any(process.running for process in all_processes(run)):
-        raise LabError(f"No lab runs in {run.path}.", hint=hints.start(run))
+        raise LabError(f"No lab is running in {run.path}.", hint=hints.start(run))
     state = run.read()
     exports = {"LAB_RUN_DIR": str(run.path)}
     if "server" in state:
@@ -78,9 +78,9 @@ def log_files(run: RunDir, names: Iterable[str]) -> list[Path]:
     for cluster in further_clusters(run):
         files |= {f"{cluster.path.name}/{path.stem}": path for path in sorted(cluster.logs.glob("*.log"))}
     if not files:
-        raise LabError(f"There is no lab in {run.path}.", hint=hints.start(run))
+        raise LabError(f"No lab is running in {run.path}.", hint=hints.start(run))
     for name in names:
         if name not in files:
-            raise LabError(f"The lab has no part {name}.", hint=f"It has {', '.join(files)}.")
+            raise LabError(f"The lab has no part {name}.", hint=f"Available parts: {', '.join(files)}.")
     chosen = set(names)
     return [path for name, path in files.items() if not chosen or name in chosen]

@@ -46,19 +46,23 @@ def start(
     for chosen, known in ((without, PARTS), (extra, EXTRAS)):
         unknown = set(chosen) - set(known)
         if unknown:
-            raise LabError(f"The lab has no part {', '.join(sorted(unknown))}.", hint=f"It has {', '.join(known)}.")
+            raise LabError(
+                f"The lab has no part {', '.join(sorted(unknown))}.", hint=f"Available parts: {', '.join(known)}."
+            )
     if not 0 <= speed < math.inf:
         raise LabError(
-            f"The clock cannot have the speed {speed:g}.", hint="1 is real time, and with 0 the clock stands."
+            f"--speed must be a finite number of at least 0, not {speed:g}.", hint="1 is real time; 0 stops the clock."
         )
     if "rancher" in extra and ("kubevirt" in without or only == "vsphere"):
-        raise LabError("Rancher's machines are VMs that run.", hint="Start it with Harvester and with KubeVirt.")
+        raise LabError(
+            "Rancher needs Harvester and KubeVirt.", hint="Start the lab without --without kubevirt and --only vsphere."
+        )
     wanted = scenarios.load(scenario, nodes)
     versions.named(harvester_version)
     run = RunDir(run_dir)
     if any(process.running for process in all_processes(run)):
         raise LabError(
-            f"A lab already runs in {run.path}.",
+            f"A lab is already running in {run.path}.",
             hint=f"Choose another --run-dir, or stop it: {hints.call('down', run)}",
         )
     clean(run)
@@ -205,7 +209,7 @@ def _wait_for_harvester(run: RunDir, generation: int = 0) -> None:
 
 
 def _not_started(run: RunDir, reason: str) -> LabError:
-    return LabError(f"The Harvester part did not start: {reason}.", hint=f"See {run.log(HARVESTER)}.")
+    return LabError(f"The simulated Harvester did not start: {reason}.", hint=f"See {run.log(HARVESTER)}.")
 
 
 def reset(run_dir: RunDir | Path | str) -> None:
@@ -213,7 +217,7 @@ def reset(run_dir: RunDir | Path | str) -> None:
     run = run_dir if isinstance(run_dir, RunDir) else RunDir(run_dir)
     settings = run.read().get("settings")
     if settings is None or not any(process.running for process in processes.status(run)):
-        raise LabError(f"No lab runs in {run.path}.", hint=hints.start(run))
+        raise LabError(f"No lab is running in {run.path}.", hint=hints.start(run))
     if settings["vcsim"]:
         vcsim.stop(run)
         _start_vsphere(run)
@@ -234,7 +238,7 @@ def clean(run: RunDir) -> None:
     """What an earlier lab left in the directory; its logs go too."""
     if not run.exists():
         if run.path.exists() and any(run.path.iterdir()):
-            raise LabError(f"{run.path} is not empty and holds no lab.", hint="Choose another --run-dir.")
+            raise LabError(f"{run.path} is not empty and does not belong to a lab.", hint="Choose another --run-dir.")
         return
     for entry in run.path.iterdir():
         if entry.is_dir():

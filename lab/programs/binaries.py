@@ -155,7 +155,7 @@ def _lookup(name: str) -> Binary:
     try:
         return BINARIES[name]
     except KeyError:
-        raise LabError(f"There is no lab program {name}.", hint=f"Known: {', '.join(BINARIES)}.") from None
+        raise LabError(f"There is no lab program {name}.", hint=f"Available programs: {', '.join(BINARIES)}.") from None
 
 
 def _existing(binary: Binary) -> Path | None:
@@ -170,7 +170,7 @@ def _in_assets(binary: Binary) -> Path | None:
     if not assets or not binary.in_kubebuilder_assets:
         return None
     if not Path(assets).is_dir():
-        raise LabError(f"KUBEBUILDER_ASSETS names {assets}, which is no directory.", hint="Correct or unset it.")
+        raise LabError(f"KUBEBUILDER_ASSETS is {assets}, which is not a directory.", hint="Correct or unset it.")
     return Path(assets) / binary.name
 
 
@@ -183,7 +183,9 @@ def _go_mod(module: GoModule) -> str:
     try:
         return (module.directory / "go.mod").read_text()
     except FileNotFoundError:
-        raise LabError(f"{module.directory} holds no Go module.", hint="The checkout is incomplete.") from None
+        raise LabError(
+            f"{module.directory} does not contain a Go module.", hint="The checkout is incomplete."
+        ) from None
 
 
 def _build_arguments(module: GoModule) -> list[str]:
@@ -238,7 +240,7 @@ def _build(binaries: list[Binary], go: Path, tick: Tick) -> None:
         *(binary.package for binary in binaries),
     ]
     names = ", ".join(binary.name for binary in binaries)
-    print(f"Compiling {module.title}, which happens once: {names}.", file=sys.stderr)
+    print(f"Compiling {module.title} (only once): {names}.", file=sys.stderr)
     line = progress.Line(f"Compiling {module.title}")
 
     def tick_and_show() -> None:
@@ -249,7 +251,7 @@ def _build(binaries: list[Binary], go: Path, tick: Tick) -> None:
         env = compiler.environment(_objects(module))
         code = compiler.run(command, cwd=module.directory, env=env, log=log, tick=tick_and_show)
         if code:
-            raise LabError(f"{names} could not be built:\n{_tail(log)}", hint=f"The whole output is in {log}.")
+            raise LabError(f"Building {names} failed:\n{_tail(log)}", hint=f"The full output is in {log}.")
         for binary in binaries:
             os.replace(unfinished / _output_name(binary), cached_path(binary))
         line.close(f"done after {progress.minutes(time.time() - running.started)}.")
@@ -395,9 +397,9 @@ def _build_lock(module: GoModule, tick: Tick) -> Iterator[None]:
             except BlockingIOError:
                 tick()
                 if line is None:
-                    print(f"Waiting for {module.title}, which another process compiles.", file=sys.stderr)
+                    print(f"Waiting for another process that compiles {module.title}.", file=sys.stderr)
                     line = progress.Line(f"Compiling {module.title}")
-                line.show(_state_of_running(module) or "about to begin or to end")
+                line.show(_state_of_running(module) or "starting or finishing")
                 time.sleep(compiler.POLL_SECONDS)
         if line is not None:
             line.close()

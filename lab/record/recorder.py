@@ -103,7 +103,7 @@ class Recorder:
         if self._host_action:
             self._host_action(action)
         elif not perform(action, step["title"], self._context(step), self.environment):
-            raise LabError(f"The lab does not know how to do this to a host: {action}.")
+            raise LabError(f"The lab cannot perform this host action: {action}.")
         self.environment.refresh(from_api=True)
         self._asked_at = self.environment.now
         return {"hostAction": action}
@@ -190,8 +190,8 @@ class Recorder:
             plurals = [plural for plural in PLURAL.values() if plural not in ("nodes", "kubevirts")]
             return {plural: len(self._of_node(plural, node)) for plural in plurals}
         raise LabError(
-            f"after: {key} is no side object.",
-            hint="Those are <Kind>/<name>, VGPUDevices of <node>, PCIDeviceClaims of <node>, counts of <node>.",
+            f"after: {key} is not supported.",
+            hint="Use <Kind>/<name>, VGPUDevices of <node>, PCIDeviceClaims of <node> or counts of <node>.",
         )
 
     def _of_node(self, plural: str, node: str) -> dict[str, Json]:

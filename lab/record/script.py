@@ -47,13 +47,13 @@ def load(path: Path) -> Script:
     try:
         content = yaml.safe_load(path.read_text())
     except FileNotFoundError:
-        raise LabError(f"There is no file {path}.") from None
+        raise LabError(f"The file {path} does not exist.") from None
     except yaml.YAMLError as error:
         raise LabError(f"{path} is not valid YAML: {' '.join(str(error).split())}.") from error
     if isinstance(content, list):
         content = {"steps": content}
     if not isinstance(content, dict) or not isinstance(content.get("steps"), list) or not content["steps"]:
-        raise LabError(f"{path} holds no list of steps.", hint="docs/record.md shows one.")
+        raise LabError(f"{path} does not contain a list of steps.", hint="See docs/record.md for an example.")
     steps = tuple(_step(f"Step {number} of {path.name}", one) for number, one in enumerate(content["steps"], 1))
     writes = sum(1 for step in steps if step.get("request", {}).get("method") in WRITES)
     return Script(str(content.get("title") or ""), str(content.get("notes") or ""), steps, path.stem, writes)
@@ -61,13 +61,13 @@ def load(path: Path) -> Script:
 
 def _step(what: str, step: Any) -> Json:
     if not isinstance(step, dict):
-        raise LabError(f"{what} is no mapping.")
+        raise LabError(f"{what} is not a mapping.")
     acts = ACTS & set(step)
     if len(acts) != 1:
         if not acts and ANSWERS & set(step):
             return {"title": step.get("title", ""), "note": "left out: only a recording has such a step"}
         raise LabError(
-            f"{what} must have one of {', '.join(sorted(ACTS))}, and has {', '.join(sorted(acts)) or 'none'}."
+            f"{what} must have exactly one of {', '.join(sorted(ACTS))}; it has {', '.join(sorted(acts)) or 'none'}."
         )
     unknown = set(step) - ACTS - ANSWERS - {"id", "title", "after"}
     if unknown:
@@ -81,30 +81,33 @@ def _step(what: str, step: Any) -> Json:
 
 def _request(what: str, request: Any) -> Json:
     if not isinstance(request, dict) or not {"method", "path"} <= set(request) <= REQUEST_KEYS:
-        raise LabError(f"{what}: a request has method and path, and may have contentType and body.")
+        raise LabError(f"{what}: request needs method and path, and may have contentType and body.")
     method, path = str(request["method"]).upper(), str(request["path"])
     target = Target.of(path)
     allowed = ALLOWED.get((target.group, None)) or ALLOWED.get((target.group, target.plural))
     if not path.startswith("/api") or allowed is None:
         known = ", ".join(sorted({plural or group for group, plural in ALLOWED}))
-        raise LabError(f"{what}: {path} has no place in a recording.", hint=f"Those have: {known}.")
+        raise LabError(f"{what}: {path} cannot be recorded.", hint=f"Supported resources: {known}.")
     if method not in allowed:
-        raise LabError(f"{what}: {method} is not played on {target.plural}.", hint=f"{', '.join(sorted(allowed))} are.")
+        raise LabError(
+            f"{what}: {method} is not supported for {target.plural}.",
+            hint=f"Supported methods: {', '.join(sorted(allowed))}.",
+        )
     if method == "PATCH" and "contentType" not in request:
-        raise LabError(f"{what}: a PATCH needs its contentType.", hint="Mostly application/merge-patch+json.")
+        raise LabError(f"{what}: a PATCH needs contentType.", hint="Usually application/merge-patch+json.")
     return request | {"method": method}
 
 
 def _wait(what: str, wait: Any) -> Json:
     if not isinstance(wait, dict) or not wait.get("until"):
-        raise LabError(f"{what}: a wait has a phrase, until, and may have a timeout.")
+        raise LabError(f"{what}: wait needs the key until, and may have timeout.")
     limit = wait.get("timeout") or (3 * float(wait.get("seconds") or wait.get("secondsSinceRequest") or 0))
     return {"until": str(wait["until"]), "timeout": max(float(limit), 0.0) or DEFAULT_TIMEOUT}
 
 
 def _observe(what: str, observe: Any) -> Json:
     if not isinstance(observe, dict) or not isinstance(observe.get("seconds"), int | float):
-        raise LabError(f"{what}: an observation has a number of seconds.")
+        raise LabError(f"{what}: observe needs the key seconds, a number.")
     return {"seconds": float(observe["seconds"])}
 
 
@@ -120,8 +123,8 @@ def check_phrases(script: Script, nodes: tuple[str, ...]) -> None:
             phrase = step.content["wait"]["until"]
             if parse_condition(phrase, step.title, context_at(recording, step.index)) is None:
                 raise LabError(
-                    f"Step {step.index + 1} waits for something that is not understood: {phrase}.",
-                    hint="docs/replay.md lists the phrases.",
+                    f"Step {step.index + 1} waits for an unknown condition: {phrase}.",
+                    hint="docs/replay.md lists the conditions.",
                 )
 
 

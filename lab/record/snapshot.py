@@ -28,8 +28,8 @@ def gpus_of(api: Api) -> list[Json]:
     answer = api.request("GET", GPUS)
     if not answer.accepted:
         raise LabError(
-            f"The cluster's GPUs cannot be read: {answer.status} {answer.message}",
-            hint="It needs Harvester with the pcidevices-controller addon, and a user who may list its devices.",
+            f"Cannot list the GPUs of the cluster: {answer.status} {answer.message}",
+            hint="The cluster needs the addon pcidevices-controller, and the user permission to list its devices.",
         )
     return list((answer.object or {}).get("items") or [])
 

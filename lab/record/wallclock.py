@@ -26,13 +26,13 @@ class WallClock:
         """What is under way on a real cluster is not known."""
 
     def reboot(self, node: str) -> None:
-        raise LabError(f"Nobody here can reboot {node}.")
+        raise LabError(f"The recorder cannot reboot {node}.")
 
     def process(self, node: str, action: str) -> None:
-        raise LabError(f"Nobody here can {action} a process of {node}.")
+        raise LabError(f"The recorder cannot {action} a process of {node}.")
 
     def hardware(self, node: str) -> dict[str, Any]:
-        raise LabError(f"The API does not tell what the hardware of {node} holds.")
+        raise LabError(f"The API does not show the hardware of {node}.")
 
     def status(self) -> dict[str, Any]:
-        raise LabError("The API does not tell which processes run.")
+        raise LabError("The API does not show which processes are running.")

@@ -18,7 +18,7 @@ from lab.replay.report.report import Report
 def main(traces: Path, only: str | None = None, verbose: bool = False, run_root: Path = Path(".lab")) -> int:
     recordings = load_all(traces, only)
     if not recordings:
-        raise LabError(f"{traces} holds no recordings{f' like {only}' if only else ''}.")
+        raise LabError(f"{traces} contains no recordings{f' that match {only}' if only else ''}.")
     report = Report(verbose=verbose, known=expected())
     with Runner(run_root) as runner, _ending_cleanly():
         for recording in sorted(recordings, key=lambda item: (item.harvester_version, item.name)):

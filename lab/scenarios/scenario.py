@@ -58,7 +58,7 @@ def find(name_or_file: str) -> Path:
     if Path(name_or_file).is_file():
         return Path(name_or_file)
     raise LabError(
-        f"There is no scenario {name_or_file!r}, neither shipped nor as a file.", hint=f"Shipped: {', '.join(names())}."
+        f"There is no scenario or file {name_or_file!r}.", hint=f"Available scenarios: {', '.join(names())}."
     )
 
 
@@ -80,7 +80,7 @@ def parse(name: str, content: Any, wanted_nodes: int | None = None) -> Scenario:
     addons = _check(f"addons of scenario {name}", content.get("addons", {}), (PCIDEVICES, DRIVER_TOOLKIT))
     entries = content.get("nodes", [])
     if not isinstance(entries, list):
-        raise LabError(f"nodes of scenario {name} is no list.")
+        raise LabError(f"nodes of scenario {name} is not a list.")
     ai_enterprise = driver.get("package", "vgpu-kvm") == "aie"
     if wanted_nodes is not None:
         entries = _recounted(name, entries, wanted_nodes)
@@ -105,7 +105,7 @@ def parse(name: str, content: Any, wanted_nodes: int | None = None) -> Scenario:
 
 def _check(what: str, entry: Any, keys: tuple[str, ...], required: tuple[str, ...] = ()) -> dict[str, Any]:
     if not isinstance(entry, dict):
-        raise LabError(f"{what} is no mapping.")
+        raise LabError(f"{what} is not a mapping.")
     unknown, missing = set(entry) - set(keys), set(required) - set(entry)
     if unknown:
         raise LabError(
@@ -120,8 +120,8 @@ def _recounted(name: str, entries: list[Any], count: int) -> list[Any]:
     counted = [entry for entry in entries if isinstance(entry, dict) and "count" in entry]
     if len(counted) != 1:
         raise LabError(
-            f"Scenario {name} has {len(counted)} nodes with a count, so a number of nodes says nothing.",
-            hint="--nodes is for scenarios with one, such as fleet.",
+            f"Scenario {name} has {len(counted)} nodes with a count, so --nodes is ambiguous.",
+            hint="Use --nodes with scenarios that have one, such as fleet.",
         )
     return [entry | {"count": count} if entry is counted[0] else entry for entry in entries]
 
@@ -145,13 +145,15 @@ def _names(what: str, entry: dict[str, Any]) -> list[str]:
         return [name]
     count = entry["count"]
     if not isinstance(count, int) or count < 1:
-        raise LabError(f"{what} has the count {count}, which is no number from 1 on.")
+        raise LabError(f"{what} has the count {count}, which is not a number of at least 1.")
     if "{n}" not in name:
-        raise LabError(f"The name {name!r} of {count} nodes has no place for a number.", hint="Write it as gpu-{n}.")
+        raise LabError(
+            f"The name {name!r} of {count} nodes needs a placeholder for the number.", hint="For example: gpu-{n}."
+        )
     return [name.replace("{n}", str(number)) for number in range(1, count + 1)]
 
 
 def _address(text: Any) -> str:
     if not PCI_ADDRESS.fullmatch(str(text)):
-        raise LabError(f"{text!r} is no PCI address.", hint="Write it as 0000:08:00.0.")
+        raise LabError(f"{text!r} is not a PCI address.", hint="For example: 0000:08:00.0.")
     return str(text)

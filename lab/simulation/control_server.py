@@ -101,7 +101,7 @@ class ControlServer:
     async def _advance(self, request: web.Request) -> web.Response:
         seconds = float((await request.json())["seconds"])
         if seconds < 0:
-            raise LabError("Time does not run backwards.")
+            raise LabError("The lab clock cannot be moved backwards.")
         await self._harvester.settle()
         await self._harvester.clock.advance(seconds)
         return self._now()

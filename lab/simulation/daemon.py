@@ -276,7 +276,7 @@ class Harvester:
             key = "mediatedDevices" if self.cluster.version.mdev else "pciHostDevices"
             entries = permitted.get(key) or []
             if not entries:
-                raise LabError("KubeVirt permits no device yet.", hint="Enable a vGPU first.")
+                raise LabError("KubeVirt has no permitted devices yet.", hint="Enable a vGPU first.")
             self._permitted = permitted
             permitted = permitted | {key: [*entries[1:], *entries[1:][-1:]]}
         elif self._permitted is not None:

@@ -26,7 +26,7 @@ def nodes(harvester: Harvester, node: str | None) -> list[str]:
     if node is None or node == "*":
         return list(harvester.processes)
     if node not in harvester.processes:
-        raise LabError(f"There is no node {node!r}.", hint=f"There are {', '.join(harvester.processes)}.")
+        raise LabError(f"There is no node {node!r}.", hint=f"Available nodes: {', '.join(harvester.processes)}.")
     return [node]
 
 
@@ -85,7 +85,7 @@ async def _plugin_drift(harvester: Harvester, on: bool, options: Options) -> Non
         for plugin in harvester.processes[name].plugins.values()
     ]
     if on and not any(drifted):
-        raise LabError("No node advertises a vGPU yet.", hint="Enable one first.")
+        raise LabError("No node has an allocatable vGPU yet.", hint="Enable a vGPU first.")
 
 
 async def _permitted_list(harvester: Harvester, on: bool, options: Options) -> None:
@@ -167,7 +167,7 @@ async def _watch_expired(harvester: Harvester, on: bool, options: Options) -> No
 
 async def _from_outside(harvester: Harvester, on: bool, options: Options) -> None:
     raise LabError(
-        "The API server is not restarted by what depends on it.",
+        "The simulation cannot restart the API server that it depends on.",
         hint=f"Use lab.lifecycle.control, or {hints.call('fault apiserver-restart', harvester.run)}",
     )
 

@@ -85,7 +85,7 @@ def inventory_from_scenario(section: Entry) -> Entry:
             f"There is no API version {section['api_version']!r}.", hint=f"Known: {', '.join(API_VERSIONS)}."
         )
     if not section.get("datacenters"):
-        raise LabError("The vsphere section names no datacenter.")
+        raise LabError("The vsphere section has no datacenter.")
     inventory: Entry = {key: section[key] for key in ("max_vgpus_per_vm", "hot_migrate") if key in section}
     inventory["users"] = [_user(entry) for entry in section.get("users", [])]
     inventory["datacenters"] = [_datacenter(entry) for entry in section["datacenters"]]
@@ -147,7 +147,7 @@ def _addressed(entries: Iterable[Entry], keys: set[str], what: str, first_bus: i
             devices.append(device)
     addresses = [device["address"] for device in devices]
     if len(set(addresses)) != len(addresses):
-        raise LabError(f"Two devices share an address: {', '.join(addresses)}.")
+        raise LabError(f"Several devices have the same address: {', '.join(addresses)}.")
     return devices
 
 
@@ -160,7 +160,7 @@ def _multiplied(entries: Iterable[Entry], finished: Callable[[Entry], Entry]) ->
         name, count = entry["name"], entry["count"]
         if "{n}" not in name:
             raise LabError(
-                f"The name {name!r} of {count} objects has no place for a number.", hint="Write it as vm-{n}."
+                f"The name {name!r} of {count} objects needs a placeholder for the number.", hint="For example: vm-{n}."
             )
         single = {key: value for key, value in entry.items() if key != "count"}
         for number in range(1, count + 1):

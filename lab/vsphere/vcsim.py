@@ -73,7 +73,7 @@ def start(
             raise LabError(f"The vCenter did not start: {_last_words(log)}")
         if time.monotonic() > deadline:
             stop(run)
-            raise LabError(f"The vCenter did not answer within {timeout:.0f} s.", hint=f"Its log is {log}.")
+            raise LabError(f"The vCenter did not respond within {timeout:.0f} s.", hint=f"See {log}.")
         time.sleep(POLL_SECONDS)
     answer = json.loads(ready.read_text())
     vcenter = VsphereInfo(
@@ -124,4 +124,4 @@ def _directory(run: RunDir) -> Path:
 
 def _last_words(log: Path) -> str:
     lines = log.read_text().splitlines() if log.exists() else []
-    return lines[-1].removeprefix("vgpu-vcsim: ") if lines else "it said nothing."
+    return lines[-1].removeprefix("vgpu-vcsim: ") if lines else "it wrote no message."

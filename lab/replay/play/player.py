@@ -77,7 +77,7 @@ class Player:
                 act(step, step_result)
             self._after(step, step_result)
         except UNPLAYABLE as error:
-            step_result.differences.append(Difference("step", step.act, f"could not be played: {error!r}"))
+            step_result.differences.append(Difference("step", step.act, f"failed to play: {error!r}"))
         return step_result
 
     def _delete_machines(self, step: Step) -> None:
@@ -104,7 +104,7 @@ class Player:
         recorded = float(wait.get("seconds", wait.get("secondsSinceRequest", 0)) or 0)
         condition = parse_condition(phrase, step.title, context_at(self.recording, step.index))
         if condition is None:
-            step_result.notes.append(f"the phrase {phrase!r} is not understood: {recorded} s pass instead")
+            step_result.notes.append(f"unknown condition {phrase!r}: waited {recorded} s instead")
             self.environment.advance(recorded)
             return
         expected = bool(wait.get("reached", True))
@@ -134,7 +134,7 @@ class Player:
 
     def _result(self, step: Step, step_result: StepResult) -> None:
         if not repeats(step):
-            step_result.notes.append("a result of this kind is not compared")
+            step_result.notes.append("results of this kind are not compared")
             return
         repetition = self.repetition or self._repetition(step)
         self.repetition = None

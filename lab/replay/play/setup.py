@@ -46,7 +46,7 @@ class _Setup:
     def _until(self, what: str, condition: Condition) -> None:
         reached, seconds = self.environment.wait(condition, PATIENCE, coarsely)
         if not reached:
-            self.notes.append(f"arranging the beginning: {what} did not come about in {seconds:.0f} s")
+            self.notes.append(f"initial state: {what} was not reached within {seconds:.0f} s")
 
     def _switch_on(self, nodes: Iterable[str]) -> None:
         for node in nodes:
@@ -123,7 +123,7 @@ class _Setup:
             self._until(f"{name} offered {profile}", _offered(name, profile))
             answer = self.environment.patch("vgpudevices", name, {"spec": {"enabled": True, "vGPUTypeName": profile}})
             if not answer.accepted:
-                self.notes.append(f"arranging the beginning: {name} as {profile} was refused: {answer.message}")
+                self.notes.append(f"initial state: {name} as {profile} was denied: {answer.message}")
             self._until(f"{name} configured", _configured(name))
         resource = resource_of(profile)
         self._until(f"allocatable {resource} on {node}", _allocatable(node, resource, profile))
@@ -160,7 +160,7 @@ class _Setup:
                 recorded = (str(amount.capacity), str(amount.allocatable or 0))
                 if ours != recorded and amount.allocatable is not None:
                     self.bindings.inherited.setdefault(node, {})[resource] = recorded
-                    self.notes.append(f"{node} begins with {resource} {ours}, the recording with {recorded}")
+                    self.notes.append(f"{node} starts with {resource} {ours}, the recording with {recorded}")
 
 
 def _free(node: str) -> Condition:

@@ -141,7 +141,7 @@ class Recording:
         except KeyError:
             known = ", ".join(HARVESTER_VERSION)
             raise LabError(
-                f"Recording {self.name} is of the unknown version {self.version}.", hint=f"Known are {known}."
+                f"Recording {self.name} has the unknown version {self.version}.", hint=f"Known versions: {known}."
             ) from None
 
     @property
@@ -153,9 +153,9 @@ def load(path: Path) -> Recording:
     try:
         content = yaml.load(path.read_text(), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
     except yaml.YAMLError as error:
-        raise LabError(f"{path} is not readable as YAML: {error}.") from error
+        raise LabError(f"{path} is not valid YAML: {error}.") from error
     if not isinstance(content, dict) or "steps" not in content:
-        raise LabError(f"{path} is no recording: it has no steps.", hint="docs/replay.md describes the format.")
+        raise LabError(f"{path} is not a recording: it has no steps.", hint="docs/replay.md describes the format.")
     name = path.stem
     version, _, scenario = name.partition("-")
     steps = []
@@ -176,7 +176,7 @@ def load(path: Path) -> Recording:
 
 def load_all(directory: Path, only: str | None = None) -> list[Recording]:
     if not directory.is_dir():
-        raise LabError(f"{directory} is no directory with recordings.", hint="Pass one with TRACES=DIR.")
+        raise LabError(f"{directory} is not a directory.", hint="Pass one with TRACES=DIR.")
     return [load(path) for path in _recordings_in(directory, only)]
 
 

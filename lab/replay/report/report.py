@@ -48,7 +48,7 @@ class Report:
             for difference in gathered(step_result.differences):
                 self.say(f"    {difference.place or 'answer'}")
                 self.say(f"      recorded: {brief(difference.recorded, 2000)}")
-                self.say(f"      ours:     {brief(difference.ours, 2000)}")
+                self.say(f"      lab:      {brief(difference.ours, 2000)}")
         if self.verbose:
             for note in step_result.notes:
                 self.say(f"    note: {note}")
@@ -59,7 +59,7 @@ class Report:
 
     def conclude(self) -> int:
         if self.expected:
-            self.say(f"{self.expected} disagreements are expected: limits of the hardware that was recorded")
+            self.say(f"{self.expected} steps disagree as expected, because of limits of the recorded hardware")
         self.say(f"{self.agreeing} of {self.steps} steps agree")
         return 0 if self.success else 1
 

@@ -61,13 +61,13 @@ def quick_command(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.Monkey
 
 @pytest.fixture(scope="session")
 def run_dir(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Of a lab without KubeVirt whose clock stands; started and stopped by the command."""
+    """Of a lab without KubeVirt whose clock is stopped; started and stopped by the command."""
     place = tmp_path_factory.mktemp("lab-cli") / "run"
     try:
         answer = run_lab("up", "--without", "kubevirt", "--without", "vsphere", "--speed", "0", run_dir=place)
         assert answer.returncode == 0, answer
         assert answer.stdout.startswith("The lab is up")
-        assert answer.stdout.endswith(f'\nUse it: eval "$({hints.call("env", RunDir(place))})"\n')
+        assert answer.stdout.endswith(f'\nTo use it: eval "$({hints.call("env", RunDir(place))})"\n')
         yield place
     finally:
         run_lab("down", run_dir=place)

@@ -68,7 +68,7 @@ class TestStatus:
             (part, "running") for part in PARTS
         ]
         assert lines[len(PARTS)].startswith("Harvester 1.8, scenario default, simulated time ")
-        assert lines[len(PARTS)].endswith("clock stands")
+        assert lines[len(PARTS)].endswith("clock stopped")
 
 
 class TestEnvironment:
@@ -149,10 +149,10 @@ class TestDisturbances:
 
     def test_status_tells_where_a_process_is_down(self, command, run_dir):
         command("fault", "process-down", "--node", "gpu-b", run_dir=run_dir)
-        assert "pcidevices process down on gpu-b" in command("status", run_dir=run_dir).stdout
+        assert "pcidevices process is down on gpu-b" in command("status", run_dir=run_dir).stdout
         command("fault", "process-down", "--off", run_dir=run_dir)
         command("advance", "10", run_dir=run_dir)
-        assert "process down" not in command("status", run_dir=run_dir).stdout
+        assert "process is down" not in command("status", run_dir=run_dir).stdout
 
     def test_a_rebooted_node_gets_its_functions_back(self, command, run_dir, api, split):
         assert command("reboot", "gpu-a", run_dir=run_dir).returncode == 0

@@ -20,11 +20,11 @@ class TestNoLabThere:
     )
     def test_commands_that_need_a_lab_say_how_to_start_one(self, quick_command, tmp_path, words):
         answer = quick_command(*words, run_dir=tmp_path / "nothing")
-        assert_one_line(answer, str(tmp_path / "nothing"), "Start one: make -s lab ARGS=")
+        assert_one_line(answer, str(tmp_path / "nothing"), "Start a lab: make -s lab ARGS=")
 
     def test_status_says_so_and_fails(self, quick_command, tmp_path):
         answer = quick_command("status", run_dir=tmp_path / "nothing")
-        assert (answer.returncode, answer.stdout) == (1, f"No lab in {tmp_path / 'nothing'}.\n")
+        assert (answer.returncode, answer.stdout) == (1, f"No lab is running in {tmp_path / 'nothing'}.\n")
 
     def test_down_has_nothing_to_do(self, quick_command, tmp_path):
         answer = quick_command("down", run_dir=tmp_path / "nothing")
@@ -33,7 +33,7 @@ class TestNoLabThere:
 
 
 def test_it_is_told_by_the_real_command_too(command, tmp_path):
-    assert_one_line(command("reboot", "gpu-a", run_dir=tmp_path / "nothing"), "Start one: make -s lab ARGS=")
+    assert_one_line(command("reboot", "gpu-a", run_dir=tmp_path / "nothing"), "Start a lab: make -s lab ARGS=")
 
 
 class TestUp:
@@ -49,11 +49,13 @@ class TestUp:
         assert [entry.name for entry in tmp_path.iterdir()] == ["thesis.txt"]
 
     def test_a_lab_that_runs_is_not_started_twice(self, quick_command, run_dir):
-        assert_one_line(quick_command("up", run_dir=run_dir), "A lab already runs in", "make -s lab ARGS='down --")
+        assert_one_line(
+            quick_command("up", run_dir=run_dir), "A lab is already running in", "make -s lab ARGS='down --"
+        )
 
     @pytest.mark.parametrize("speed", ["-1", "nan", "inf"])
     def test_a_clock_does_not_run_backwards(self, quick_command, tmp_path, speed):
-        assert_one_line(quick_command("up", f"--speed={speed}", run_dir=tmp_path / "run"), "cannot have the speed")
+        assert_one_line(quick_command("up", f"--speed={speed}", run_dir=tmp_path / "run"), "--speed must be")
         assert not (tmp_path / "run").exists()
 
     def test_an_unknown_version_is_named_with_the_known_ones(self, quick_command, tmp_path):
@@ -71,11 +73,11 @@ class TestUp:
             ("nodes: [{gpus: []}]", "name"),
             ('nodes: [{name: a, gpus: [{address: "0000:08:00.0"}]}]', "board"),
             ('nodes: [{name: a, gpus: [{address: "0000:08:00.0", board: X9}]}]', "There is no board 'X9'"),
-            ('nodes: [{name: a, gpus: [{address: "08:00.0", board: A2}]}]', "'08:00.0' is no PCI address"),
+            ('nodes: [{name: a, gpus: [{address: "08:00.0", board: A2}]}]', "'08:00.0' is not a PCI address"),
             ("nodes: [{name: a}, {name: a}]", "names a node twice"),
             ("addons: {pcidevice-controller: false}", "pcidevice-controller"),
-            ("nodes: [{name: gpu, count: 3}]", "has no place for a number"),
-            ('nodes: [{name: "gpu-{n}", count: 0}]', "no number from 1 on"),
+            ("nodes: [{name: gpu, count: 3}]", "needs a placeholder for the number"),
+            ('nodes: [{name: "gpu-{n}", count: 0}]', "not a number of at least 1"),
         ],
     )
     def test_a_mistake_in_a_scenario_file_is_told_in_one_line(self, quick_command, tmp_path, text, phrase):
@@ -86,7 +88,7 @@ class TestUp:
 
     @pytest.mark.parametrize(
         ("words", "phrase"),
-        [(("--nodes", "3"), "0 nodes with a count"), (("--scenario", "fleet", "--nodes", "0"), "1 on")],
+        [(("--nodes", "3"), "0 nodes with a count"), (("--scenario", "fleet", "--nodes", "0"), "at least 1")],
     )
     def test_a_number_of_nodes_is_for_scenarios_that_have_one(self, quick_command, tmp_path, words, phrase):
         assert_one_line(quick_command("up", *words, run_dir=tmp_path / "run"), phrase)
@@ -109,4 +111,4 @@ class TestWrongNames:
 
     def test_time_does_not_run_backwards(self, quick_command, run_dir):
         answer = quick_command("advance", "--", "-5", run_dir=run_dir)
-        assert_one_line(answer, "Time does not run backwards")
+        assert_one_line(answer, "cannot be moved backwards")

@@ -86,7 +86,7 @@ STORY = [
 
 @pytest.fixture
 def lab_of(command: Callable, run_dir: Path, labs: Callable[[str], Lab]) -> Callable[[str], RunDir]:
-    """A lab of the era at its beginning, whose clock stands."""
+    """A lab of the era at its beginning, whose clock is stopped."""
 
     def get(plan: str) -> RunDir:
         if plan == "mdev":
@@ -141,7 +141,7 @@ class TestPlaying:
 
         again = command(*words, run_dir=run.path)
         assert (again.returncode, again.stdout) == (1, "")
-        assert "exists already" in again.stderr
+        assert "already exists" in again.stderr
         assert disagreements(run, version, file) == {}
 
 
@@ -196,7 +196,7 @@ class TestMistakes:
         kubeconfig = RunDir(run_dir).kubeconfig("nobody")
         answer = command("record", "--name", "seen", "--directory", tmp_path, "--kubeconfig", kubeconfig)
         assert answer.returncode == 1
-        assert "The cluster's GPUs cannot be read: 403" in answer.stderr
+        assert "Cannot list the GPUs of the cluster: 403" in answer.stderr
         assert list(tmp_path.iterdir()) == []
 
     def test_a_cluster_that_does_not_answer_is_told_in_one_line(self, quick_command: Callable, tmp_path: Path) -> None:
@@ -210,15 +210,15 @@ class TestMistakes:
         answer = quick_command("record", "--name", "mine", "--kubeconfig", file)
         assert answer.returncode == 1
         (line,) = answer.stderr.splitlines()
-        assert "The cluster does not answer" in line
+        assert "The cluster does not respond" in line
 
     @pytest.mark.parametrize(
         ("words", "phrase"),
         [
-            (("--name", "Mine"), "no name for a recording"),
-            (("--name", "mine", "--steps", "nowhere.yaml"), "There is no file nowhere.yaml"),
-            (("--name", "mine", "--kubeconfig", "nowhere.yaml"), "No kubeconfig is named"),
-            (("--name", "mine", "--lab"), "Start one: make -s lab ARGS="),
+            (("--name", "Mine"), "not a valid name for a recording"),
+            (("--name", "mine", "--steps", "nowhere.yaml"), "The file nowhere.yaml does not exist"),
+            (("--name", "mine", "--kubeconfig", "nowhere.yaml"), "No kubeconfig was given"),
+            (("--name", "mine", "--lab"), "Start a lab: make -s lab ARGS="),
         ],
     )
     def test_a_mistake_is_told_in_one_line(

@@ -76,7 +76,7 @@ def test_vms_that_do_not_fit_their_gpus_fail_the_start(binary, section, tmp_path
         ({"datacenter": "dc1", "clusters": [{"name": "c", "hosts": [{"name": "h", "gpu": 1}]}]}, "unknown keys gpu"),
         (
             {"datacenter": "dc1", "clusters": [{"name": "c"}], "vms": [{"name": "vm", "count": 2}]},
-            "no place for a number",
+            "needs a placeholder for the number",
         ),
     ],
 )

@@ -14,16 +14,20 @@ from lab.faults import FAULTS, Options, checked, describe_all
     ("name", "options", "words"),
     [
         ("nosuch", Options(), "There is no fault 'nosuch'"),
-        ("webhook-down", Options(node="gpu-a"), "has no node"),
-        ("driver-missing", Options(every=2), r"driver-missing has no --every. It is: driver-missing \[--node NODE\]"),
-        ("webhook-slow", Options(every=5), "has no --every"),
-        ("api-conflict", Options(seconds=4), "has no --seconds"),
-        ("apiserver-restart", Options(seconds=4), "has no --seconds"),
-        ("api-conflict", Options(every=0), "from 1 on"),
-        ("webhook-slow", Options(seconds=-3), "above 0"),
-        ("webhook-slow", Options(seconds=0), "above 0"),
-        ("webhook-slow", Options(seconds=float("nan")), "above 0"),
-        ("node-gone", Options(), "Which node"),
+        ("webhook-down", Options(node="gpu-a"), "does not take --node"),
+        (
+            "driver-missing",
+            Options(every=2),
+            r"driver-missing does not take --every. Usage: driver-missing \[--node NODE\]",
+        ),
+        ("webhook-slow", Options(every=5), "does not take --every"),
+        ("api-conflict", Options(seconds=4), "does not take --seconds"),
+        ("apiserver-restart", Options(seconds=4), "does not take --seconds"),
+        ("api-conflict", Options(every=0), "at least 1"),
+        ("webhook-slow", Options(seconds=-3), "greater than 0"),
+        ("webhook-slow", Options(seconds=0), "greater than 0"),
+        ("webhook-slow", Options(seconds=float("nan")), "greater than 0"),
+        ("node-gone", Options(), "needs a node"),
     ],
 )
 def test_what_means_nothing_is_refused(name: str, options: Options, words: str) -> None:
@@ -33,7 +37,7 @@ def test_what_means_nothing_is_refused(name: str, options: Options, words: str) 
 
 @pytest.mark.parametrize("name", [fault.name for fault in FAULTS.values() if fault.once])
 def test_what_is_over_at_once_cannot_be_switched_off(name: str) -> None:
-    with pytest.raises(LabError, match="nothing to switch off"):
+    with pytest.raises(LabError, match="cannot be switched off"):
         checked(name, False, Options())
 
 

@@ -40,7 +40,7 @@ def test_a_command_names_its_run_directory(place: str) -> None:
 def test_a_command_is_short_where_it_can_be(monkeypatch: pytest.MonkeyPatch, variable: str, place: str) -> None:
     monkeypatch.setenv("LAB_RUN_DIR", variable)
     assert hints.call("up", RunDir(place)) == "make -s lab ARGS=up"
-    assert hints.start(RunDir("/srv/other")) == "Start one: make -s lab ARGS='up --run-dir /srv/other'"
+    assert hints.start(RunDir("/srv/other")) == "Start a lab: make -s lab ARGS='up --run-dir /srv/other'"
 
 
 def test_no_message_speaks_of_a_command_that_is_not_there() -> None:

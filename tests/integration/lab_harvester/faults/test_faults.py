@@ -188,9 +188,9 @@ class TestTheSwitches:
     @pytest.mark.parametrize(
         ("name", "options", "words"),
         [
-            ("webhook-slow", {"node": "gpu-a"}, "has no node"),
-            ("api-disconnect", {"on": False}, "nothing to switch off"),
-            ("apiserver-restart", {"every": 2}, "has no --every"),
+            ("webhook-slow", {"node": "gpu-a"}, "does not take --node"),
+            ("api-disconnect", {"on": False}, "cannot be switched off"),
+            ("apiserver-restart", {"every": 2}, "does not take --every"),
             ("node-gone", {"node": "gpu-z"}, "no node 'gpu-z'"),
         ],
     )

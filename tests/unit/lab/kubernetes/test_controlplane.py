@@ -29,7 +29,7 @@ def test_used_up_inotify_instances_are_named_with_the_setting_that_helps(tmp_pat
         tmp_path,
         f'{{"msg":"Failed to create an inotify watcher","reason":"too many open files"}}\npanic: it\n{TRACE}\n',
     )
-    assert said.message == "virt-api ended while it started: too many open files."
+    assert said.message == "virt-api exited during startup: too many open files."
     assert "inotify instances of this user are used up (128): sudo sysctl fs.inotify.max_user_instances=" in str(said)
     assert "ulimit -n" in str(said)
     assert "virt-api.log" in str(said)

@@ -32,7 +32,7 @@ def test_the_file_of_another_version_is_refused(tmp_path, monkeypatch):
     other = tmp_path / "kubevirt_manifests.json"
     other.write_text(kubevirt.MANIFESTS.read_text().replace(f'"version": "{kubevirt.VERSION}"', '"version": "v0.9"'))
     monkeypatch.setattr(kubevirt, "MANIFESTS", other)
-    with pytest.raises(LabError, match=r"that of KubeVirt v0\.9, and the lab runs v1.*make kubevirt-manifests"):
+    with pytest.raises(LabError, match=r"for KubeVirt v0\.9, but the lab runs v1.*make kubevirt-manifests"):
         kubevirt.manifests()
 
 

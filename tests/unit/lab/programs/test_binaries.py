@@ -159,7 +159,7 @@ class TestBuilding:
         install_fake_go(machine)
         binaries.ensure(["etcd", "kube-scheduler"])
         shown = capsys.readouterr().err
-        assert "Compiling Kubernetes and KubeVirt, which happens once: etcd, kube-scheduler." in shown
+        assert "Compiling Kubernetes and KubeVirt (only once): etcd, kube-scheduler." in shown
         assert "Compiling Kubernetes and KubeVirt: done after 0:0" in shown
 
     def test_whoever_waits_for_a_build_sees_how_far_it_is(self, machine, capsys, monkeypatch):
@@ -184,7 +184,7 @@ class TestBuilding:
 
         binaries.ensure(["etcd"], while_building=release)
         shown = capsys.readouterr().err
-        assert "Waiting for Kubernetes and KubeVirt, which another process compiles." in shown
+        assert "Waiting for another process that compiles Kubernetes and KubeVirt." in shown
         assert said.partition(", 1:0")[0] in shown
         assert binaries.status() is None
 
@@ -210,7 +210,7 @@ class TestBuilding:
         install_fake_go(machine)
         go = machine / "bin" / "go"
         go.write_text(go.read_text().replace("echo runtime\n", 'echo net/http; echo "no such module"; exit 1\n'))
-        with pytest.raises(LabError, match="etcd could not be built:\nno such module"):
+        with pytest.raises(LabError, match="Building etcd failed:\nno such module"):
             binaries.ensure(["etcd"])
         assert not list((machine / "cache").rglob("*etcd"))
 
@@ -236,7 +236,7 @@ class TestBuilding:
         assert (machine / "downloaded" / "util" / "util.go").read_text() == "package util // theirs\n"
 
     def test_an_unknown_name_is_refused(self):
-        with pytest.raises(LabError, match=r"no lab program kubectl.*Known: vgpu-vcsim, "):
+        with pytest.raises(LabError, match=r"no lab program kubectl.*Available programs: vgpu-vcsim, "):
             binaries.ensure(["kubectl"])
 
 
@@ -258,7 +258,7 @@ class TestKubebuilderAssets:
 
     def test_a_directory_that_does_not_exist_is_an_error(self, machine, monkeypatch):
         monkeypatch.setenv("KUBEBUILDER_ASSETS", str(machine / "assets"))
-        with pytest.raises(LabError, match="KUBEBUILDER_ASSETS names"):
+        with pytest.raises(LabError, match="KUBEBUILDER_ASSETS is"):
             binaries.ensure(["etcd"])
 
 

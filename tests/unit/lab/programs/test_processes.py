@@ -64,7 +64,7 @@ def test_an_ended_process_stays_on_record_as_not_running(run):
 
 def test_a_name_runs_once(run):
     processes.spawn(run, "one", SLEEP)
-    with pytest.raises(LabError, match="one already runs"):
+    with pytest.raises(LabError, match="one is already running"):
         processes.spawn(run, "one", SLEEP)
 
 

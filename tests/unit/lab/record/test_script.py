@@ -23,21 +23,21 @@ def loaded(tmp_path: Path, text: str) -> script.Script:
     ("text", "phrase"),
     [
         ("steps: [", "not valid YAML"),
-        ("title: nothing", "no list of steps"),
-        ("- {title: both, note: x, observe: {seconds: 1}}", "must have one of"),
-        ("- {title: none}", "must have one of"),
+        ("title: nothing", "not contain a list of steps"),
+        ("- {title: both, note: x, observe: {seconds: 1}}", "must have exactly one of"),
+        ("- {title: none}", "must have exactly one of"),
         ("- {note: x, color: blue}", "unknown key color"),
         ("- request: {path: /api/v1/nodes}", "method and path"),
-        ("- request: {method: GET, path: /api/v1/namespaces/default/secrets}", "no place in a recording"),
-        ("- request: {method: GET, path: /api/v1/namespaces/default/configmaps/x}", "no place in a recording"),
+        ("- request: {method: GET, path: /api/v1/namespaces/default/secrets}", "cannot be recorded"),
+        ("- request: {method: GET, path: /api/v1/namespaces/default/configmaps/x}", "cannot be recorded"),
         (
             "- request: {method: GET, path: /apis/harvesterhci.io/v1beta1/settings/ssl-certificates}",
-            "no place in a recording",
+            "cannot be recorded",
         ),
-        ("- request: {method: DELETE, path: /api/v1/nodes/gpu-a}", "DELETE is not played on nodes"),
-        (f"- request: {{method: PATCH, path: {VGPU}, body: {{}}}}", "needs its contentType"),
-        ("- wait: {timeout: 5}", "a wait has a phrase"),
-        ("- observe: {}", "number of seconds"),
+        ("- request: {method: DELETE, path: /api/v1/nodes/gpu-a}", "DELETE is not supported for nodes"),
+        (f"- request: {{method: PATCH, path: {VGPU}, body: {{}}}}", "needs contentType"),
+        ("- wait: {timeout: 5}", "wait needs the key until"),
+        ("- observe: {}", "observe needs the key seconds"),
     ],
 )
 def test_a_mistake_is_told_with_its_step(tmp_path, text, phrase):
@@ -47,7 +47,7 @@ def test_a_mistake_is_told_with_its_step(tmp_path, text, phrase):
 
 def test_a_phrase_that_is_not_understood_is_told_before_the_first_step(tmp_path):
     steps = loaded(tmp_path, f"- request: {{method: GET, path: {VGPU}}}\n- wait: {{until: the moon is full}}")
-    with pytest.raises(LabError, match="Step 2 waits for something that is not understood: the moon is full"):
+    with pytest.raises(LabError, match="Step 2 waits for an unknown condition: the moon is full"):
         script.check_phrases(steps, ("gpu-a",))
 
 

@@ -61,7 +61,7 @@ def test_a_title_may_tell_of_a_pause() -> None:
 
 def test_a_file_without_steps_is_refused_with_its_name(tmp_path: Path) -> None:
     (tmp_path / "v1.8-s99.yaml").write_text("title: nothing\n")
-    with pytest.raises(LabError, match=r"v1\.8-s99\.yaml is no recording"):
+    with pytest.raises(LabError, match=r"v1\.8-s99\.yaml is not a recording"):
         load_all(tmp_path)
 
 

@@ -36,7 +36,7 @@ def test_each_disagreement_is_shown_as_recorded_and_ours_and_the_end_counts_the_
     said = lines(report, [StepResult(RECORDING.steps[0]), StepResult(RECORDING.steps[1], [WRONG])])
     assert said[-1] == "1 of 2 steps agree"
     assert "      recorded: 200" in said
-    assert "      ours:     500" in said
+    assert "      lab:      500" in said
     assert not report.success
 
 
