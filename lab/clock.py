@@ -1,4 +1,4 @@
-"""Simulated time: events happen in the order of their due times, however fast the clock runs.
+"""The lab clock: events happen in the order of their due times, at any speed.
 
 Time only moves on while nothing is going on: a coroutine that works holds the clock, one that sleeps or waits
 does not. So speeding time up, or stepping it by hand, never changes the order of events.
@@ -26,7 +26,7 @@ class _Timer:
 
 
 class Clock:
-    """`speed` simulated seconds pass in a real one; with 0 time moves by `advance` alone."""
+    """Let `speed` simulated seconds pass per real second; with 0, only `advance` moves the time."""
 
     def __init__(self, speed: float = 1.0) -> None:
         self.speed = speed
@@ -51,7 +51,7 @@ class Clock:
 
     @property
     def next_due(self) -> float | None:
-        """When something is going to happen by itself, as far as is known now."""
+        """Return when the next known event is due."""
         while self._timers and self._timers[0][2].cancelled:
             heapq.heappop(self._timers)
         return self._timers[0][0] if self._timers else None
@@ -82,7 +82,7 @@ class Clock:
         return timer
 
     async def sleep(self, seconds: float) -> None:
-        """Called by a coroutine that holds the clock: lets go of it and takes it again when the time has come."""
+        """Release the clock, and take it again when the time has come."""
         await self.park(lambda wake: self.call_later(seconds, wake))
 
     async def park(self, arrange: Callable[[Callable[[], None]], Any]) -> None:
@@ -133,7 +133,7 @@ class Clock:
         return due
 
     async def idle(self) -> None:
-        """Wait until nothing is going on and all that is due by now has happened.
+        """Wait until no coroutine works and all due events have happened.
 
         By now, not at that moment: with a fast clock and much to do something may always be due.
         """

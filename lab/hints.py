@@ -1,4 +1,4 @@
-"""Commands of the lab in a form that works when it is copied from a message into a terminal."""
+"""Commands of the lab for messages, ready to be copied into a terminal."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def default_run_dir() -> Path:
 
 
 def call(command: str, run: RunDir | None = None) -> str:
-    """A command, for the lab in a run directory if that is not the one it takes anyway."""
+    """Return the command line for a lab command, with --run-dir if it is not the default."""
     if run is not None and run.path != RunDir(default_run_dir()).path:
         command += f" --run-dir {shlex.quote(str(run.path))}"
     return f"make -s lab ARGS={shlex.quote(command)}"

@@ -1,4 +1,4 @@
-"""One directory per lab: everything it writes, and what is needed to find and stop it again."""
+"""The run directory of a lab: everything that it writes, and what is needed to find and stop it."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class RunDir:
         return self._socket("gate")
 
     def _socket(self, name: str) -> Path:
-        """Inside the run directory, unless its path is too long for a socket."""
+        """Return the path of a socket, in the run directory unless that path is too long."""
         inside = self.path / f"{name}.sock"
         if len(os.fsencode(inside)) <= LONGEST_SOCKET_PATH:
             return inside
@@ -63,7 +63,7 @@ class RunDir:
         return self.state_file.exists()
 
     def read(self) -> dict[str, Any]:
-        """The recorded state; empty for a directory that never held a lab."""
+        """Return the recorded state, empty for a directory without a lab."""
         try:
             state = json.loads(self.state_file.read_text())
         except FileNotFoundError:
@@ -94,7 +94,7 @@ class RunDir:
 
 
 def write_atomically(path: Path, text: str, *, mode: int = 0o600) -> None:
-    """A reader sees the old text or the new one, never a part."""
+    """Write a file so that readers see either the old or the new text."""
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(handle, "w") as file:

@@ -1,1 +1,1 @@
-"""The gate in front of the API server: what people's requests pass through, and where they can be disturbed."""
+"""The gate in front of the API server, through which users' requests pass and where they can fail."""

@@ -82,7 +82,7 @@ class Gate:
         return {"on": [*self._judge.every, *(["watch-expired"] if self._judge.compacted else [])]}
 
     async def _choose_way(self) -> None:
-        """Straight through while nothing is to be disturbed. Open connections end, so that all take the new way."""
+        """Bypass the proxy while no fault is active. Close open connections, so that all take the new route."""
         straight = self._next_port == self._api_port
         if self._judge.idle:
             self._next_port = self._api_port

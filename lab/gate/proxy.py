@@ -1,4 +1,4 @@
-"""Requests read and answered one by one, for the faults that need it: only while one of them is on."""
+"""Handle requests one by one while a fault is active that needs it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Proxy:
 
     @asynccontextmanager
     async def serving(self) -> AsyncIterator[int]:
-        """Serve on a free port, which is given."""
+        """Serve on a free port and return the port."""
         application = web.Application(client_max_size=2**26)
         application.router.add_route("*", "/{path:.*}", self._handle)
         runner = web.AppRunner(application, access_log=None, handler_cancellation=True)

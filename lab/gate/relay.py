@@ -1,4 +1,4 @@
-"""Bytes passed on as they are, from a client to the API server and back. TLS stays between the two of them."""
+"""Relay bytes between a client and the API server without terminating TLS."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Relay:
             )
 
     async def close(self) -> None:
-        """As if nobody was there: connections are refused, and those that are open end."""
+        """Refuse new connections and close the open ones."""
         if self._server is not None:
             self._server.close()
             self._server = None

@@ -1,4 +1,4 @@
-"""Which requests fail at the gate, and what they are answered. Pure: the same requests always meet the same answers."""
+"""Decide which requests fail at the gate, and with which response. Pure and deterministic."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""GPU boards: what a card's driver offers and what its PCI entry says."""
+"""GPU boards: their vGPU types and PCI ids."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""MIG: how a card is cut into GPU instances, and which vGPU types they serve. Pure."""
+"""MIG: how a GPU is divided into GPU instances, and which vGPU types they serve. Pure."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class MigProfile:
 
     @property
     def type_suffix(self) -> str:
-        """The vGPU type it serves: 1g.5gb serves 1-5C, 1g.5gb+me serves 1-5CME."""
+        """Return the vGPU type of the instance: 1-5C for 1g.5gb, 1-5CME for 1g.5gb+me."""
         slices, size = self.name.removesuffix("+me").removesuffix("gb").split("g.")
         return f"{slices}-{size}C" + ("ME" if self.media else "")
 
@@ -34,7 +34,7 @@ class MigInstance:
 
 
 class NoRoom(Exception):
-    """nvidia-smi's answer to an instance that finds no place."""
+    """Raised for an instance that does not fit, as nvidia-smi reports it."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Geometry:
     compute: int
 
     def place(self, profile: MigProfile, instances: Sequence[MigInstance]) -> int:
-        """The last free place: small instances gather at the end and leave room for large ones."""
+        """Return the last free placement, so that small instances leave room for large ones."""
         taken = {instance.start + offset for instance in instances for offset in range(instance.profile.memory)}
         if sum(instance.profile.compute for instance in instances) + profile.compute > self.compute:
             raise NoRoom(profile.name)
@@ -55,7 +55,7 @@ class Geometry:
         raise NoRoom(profile.name)
 
     def available(self, profile: MigProfile, instances: Sequence[MigInstance]) -> int:
-        """How many more of it fit."""
+        """Return how many more instances of the profile fit."""
         trial = list(instances)
         count = 0
         while True:

@@ -1,4 +1,4 @@
-"""What all simulated parts share: the clock, the version, the hosts and cached API objects."""
+"""State that all simulated components share: clock, version, hosts and cached API objects."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Cluster:
         await asyncio.gather(*(informer.ready.wait() for informer in self.informers.values()))
 
     async def sync(self) -> None:
-        """Catch up with what others have written until now."""
+        """Wait until the cache contains everything that others have written so far."""
         answer = await self.admin.get("/api/v1/namespaces", params={"limit": "1"})
         revision = int(answer["metadata"]["resourceVersion"])
         if revision == self._synced:

@@ -67,7 +67,7 @@ def definition(
 
 
 def device_definitions(version: Version) -> list[Json]:
-    """Made by the pcidevices process when it starts, so they are absent until its addon has run."""
+    """Return the definitions that the pcidevices process creates when it starts."""
     definitions = [
         definition(
             DEVICES_GROUP,
@@ -187,7 +187,7 @@ def _mig_definition(version: Version) -> list[Json]:
 
 
 def core_definitions() -> list[Json]:
-    """Of Harvester itself, there from the start."""
+    """Return the definitions of Harvester itself, which exist from the start."""
     condition = fields(
         type=STRING, status=STRING, reason=STRING, message=STRING, lastUpdateTime=STRING, lastTransitionTime=STRING
     )

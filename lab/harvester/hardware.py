@@ -46,7 +46,7 @@ class Gpu:
         return self.board.vfs > 0
 
     def vf_addresses(self) -> list[str]:
-        """In the order of the names virtfn0, virtfn1, virtfn10, ...: that is how the controllers list them."""
+        """Return the functions in the order virtfn0, virtfn1, virtfn10, ..., as the controllers list them."""
         domain_bus = self.address.rsplit(":", 1)[0]
         addresses = []
         for number in range(self.board.vfs):

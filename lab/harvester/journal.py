@@ -24,7 +24,7 @@ class Journal:
             self._written[int(revision)] = path
 
     def complete(self, since: int, until: int) -> dict[int, str] | None:
-        """The paths that were written after one revision, up to another one; None if some of it is not ours."""
+        """Return the paths written between two revisions, or None if others wrote as well."""
         span = {revision: path for revision, path in self._written.items() if since < revision <= until}
         self._written = {revision: path for revision, path in self._written.items() if revision > since}
         return span if len(span) == until - since else None

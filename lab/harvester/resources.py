@@ -38,5 +38,5 @@ NODE_FINALIZER = "wrangler.cattle.io/node-remove"
 
 
 def device_name(node: str, address: str) -> str:
-    """harvester.md 2.6: the node's name, then the PCI address without its punctuation."""
+    """Return the node's name followed by the PCI address without punctuation (harvester.md 2.6)."""
     return f"{node}-{address.replace(':', '').replace('.', '')}"

@@ -1,4 +1,4 @@
-"""What differs between Harvester versions (harvester.md 1.1 and 1.2)."""
+"""Differences between Harvester versions (harvester.md 1.1 and 1.2)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Take everything a scenario made off the API server, while nobody is there to object or to react."""
+"""Delete everything that a scenario created from the API server, while all controllers are stopped."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ BOOTSTRAPPED_LABEL = "kubernetes.io/bootstrapping"
 
 
 def everything(run: RunDir, *, definitions: bool) -> None:
-    """All objects; with `definitions` also what defines the device resources, for a scenario that starts without."""
+    """Delete all objects, and with `definitions` also the definitions of the device resources."""
     asyncio.run(_everything(run, definitions))
 
 
@@ -76,7 +76,7 @@ async def _forget_webhooks(client: Client) -> None:
 
 
 async def _forget_rights(client: Client) -> None:
-    """Roles and accounts that people made; the API server and the lab keep theirs."""
+    """Delete the roles and accounts that users created, but not those of the API server and the lab."""
     for resource in RIGHTS:
         objects = (await client.get(resource.collection))["items"]
         await asyncio.gather(*(_remove(client, resource, obj) for obj in objects if not _is_built_in(obj)))

@@ -26,12 +26,12 @@ class KeyPair:
 
 
 def pair(run: RunDir, name: str) -> KeyPair:
-    """Where the certificate and key of that name are, made or not."""
+    """Return the paths of a certificate and its key, whether or not they exist."""
     return KeyPair(run.pki / f"{name}.crt", run.pki / f"{name}.key")
 
 
 def authority(run: RunDir, name: str = "ca") -> KeyPair:
-    """A certificate authority, made once."""
+    """Return a certificate authority, which is created once."""
     files = pair(run, name)
     if files.cert.exists():
         return files
@@ -48,7 +48,7 @@ def authority(run: RunDir, name: str = "ca") -> KeyPair:
 
 
 def server(run: RunDir, name: str, hosts: Iterable[str] = (), *, issuer: str = "ca") -> KeyPair:
-    """A serving certificate for loopback and the given DNS names or addresses."""
+    """Create a serving certificate for loopback and the given DNS names or addresses."""
     hosts = list(dict.fromkeys([*LOOPBACK, *hosts]))
     # Loopback servers talk to each other (etcd to itself), so these certificates may open connections too.
     usages = [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
@@ -56,12 +56,12 @@ def server(run: RunDir, name: str, hosts: Iterable[str] = (), *, issuer: str = "
 
 
 def client(run: RunDir, name: str, user: str, groups: Sequence[str] = (), *, issuer: str = "ca") -> KeyPair:
-    """A client certificate: Kubernetes reads the user from CN and the groups from O."""
+    """Create a client certificate. Kubernetes reads the user from CN and the groups from O."""
     return _leaf(run, name, _name(user, groups), [ExtendedKeyUsageOID.CLIENT_AUTH], issuer=issuer)
 
 
 def signing_key(run: RunDir, name: str = "service-account") -> KeyPair:
-    """A bare key pair for tokens; `cert` holds the public key."""
+    """Create a key pair for tokens; `cert` is the public key."""
     files = KeyPair(run.pki / f"{name}.pub", run.pki / f"{name}.key")
     if not files.cert.exists():
         key = _new_key()

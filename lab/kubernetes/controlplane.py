@@ -80,14 +80,14 @@ class PortTaken(LabError):
 
 
 def start(run: RunDir, binaries: Mapping[str, Path]) -> None:
-    """Everything, up to a control plane that schedules pods."""
+    """Start a control plane, and return when it schedules pods."""
     start_api(run, binaries)
     start_controllers(run)
     wait_ready(run)
 
 
 def start_api(run: RunDir, binaries: Mapping[str, Path], meanwhile: Callable[[], None] | None = None) -> None:
-    """etcd and kube-apiserver, ready to be used; `meanwhile` may start what will wait for them.
+    """Start etcd and kube-apiserver, and return when they are ready. `meanwhile` may start clients of them.
 
     Definitions of custom resources that are installed before `start_controllers` are known to the
     garbage collector from its first moment; later ones it finds within half a minute.
@@ -114,20 +114,20 @@ def start_api(run: RunDir, binaries: Mapping[str, Path], meanwhile: Callable[[],
 
 
 def start_controllers(run: RunDir) -> None:
-    """Scheduler and controller manager; returns before they are ready."""
+    """Start scheduler and controller manager, and return before they are ready."""
     _spawn_scheduler(run)
     _spawn_controller_manager(run)
 
 
 def wait_ready(run: RunDir, timeout: float = START_TIMEOUT) -> None:
-    """Until the API answers and both scheduler and controller manager call themselves healthy."""
+    """Wait until the API server responds and scheduler and controller manager are healthy."""
     wait_api_ready(run, timeout)
     for name in ("kube-scheduler", "kube-controller-manager"):
         wait_healthy(run, name, timeout)
 
 
 def wait_healthy(run: RunDir, name: str, timeout: float = START_TIMEOUT) -> None:
-    """Until a program that serves /healthz on its recorded port says so."""
+    """Wait until the /healthz endpoint of a program reports success."""
     _wait(run, name, "/healthz", timeout)
 
 
@@ -142,7 +142,7 @@ def stop_apiserver(run: RunDir) -> None:
 
 
 def start_apiserver(run: RunDir) -> None:
-    """Bring a stopped API server back, at the same address and with the same data."""
+    """Restart a stopped API server at the same address and with the same data."""
     _spawn_apiserver(run)
     wait_api_ready(run)
     order(run, "open")
@@ -154,7 +154,7 @@ def restart_apiserver(run: RunDir) -> None:
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports nobody listens on now; all are held until the last is found, so that they differ.
+    """Return free ports. All are held until the last is known, so that they differ.
 
     Those that the system gives to outgoing connections are left to it: one of them is likely to be taken before a
     program of ours listens there.
@@ -357,7 +357,7 @@ def _wait(run: RunDir, name: str, path: str, timeout: float, also: str | None = 
 
 
 def wait_until(run: RunDir, names: list[str], done: Callable[[], bool], timeout: float = START_TIMEOUT) -> None:
-    """Poll until done; give up at once when one of the named processes has ended."""
+    """Poll until `done` is true, and raise as soon as one of the named processes has exited."""
     deadline = time.monotonic() + timeout
     while not done():
         for name in names:
@@ -380,7 +380,7 @@ def _ended(run: RunDir, name: str) -> LabError:
 
 
 def _file_limits() -> str:
-    """The two limits that programs name with the same words, and how to raise them."""
+    """Return the two limits behind "too many open files", and how to raise them."""
     try:
         instances = f" ({INOTIFY_INSTANCES.read_text().strip()})"
     except OSError:

@@ -1,4 +1,4 @@
-"""Custom resource definitions put onto an API server, and waited for."""
+"""Install custom resource definitions, and wait until they are served."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ POLL_SECONDS = 0.05
 
 
 async def install(client: Client, definitions: list[Json]) -> None:
-    """Returns when all of them are served."""
+    """Create custom resource definitions, and return when all are served."""
     await asyncio.gather(*(_define(client, definition) for definition in definitions))
     names = [definition["metadata"]["name"] for definition in definitions]
     while not all([await _is_served(client, name) for name in names]):
@@ -19,7 +19,7 @@ async def install(client: Client, definitions: list[Json]) -> None:
 
 
 async def _define(client: Client, definition: Json) -> None:
-    """As controllers do at their start: a definition that another version left is brought up to date."""
+    """Create a definition, or update it if another version created it."""
     path = f"{DEFINITIONS}/{definition['metadata']['name']}"
     if await client.get_or_none(path) is None:
         await client.create_if_absent(DEFINITIONS, definition)

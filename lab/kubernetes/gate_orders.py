@@ -1,4 +1,4 @@
-"""Orders to the gate of a running lab."""
+"""Send commands to the gate of a running lab."""
 
 from __future__ import annotations
 

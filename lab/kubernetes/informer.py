@@ -141,14 +141,14 @@ class Informer:
         return written
 
     async def reached(self, revision: int) -> None:
-        """Until all changes up to this one, which is one of this resource, are known here."""
+        """Wait until the cache contains all changes of this resource up to a revision."""
         if self._revision < revision:
             waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             heapq.heappush(self._writers, (revision, next(self._order), waiter))
             await asyncio.wait_for(waiter, PATIENCE)
 
     async def sync(self) -> None:
-        """Catch up with what others have written until now."""
+        """Wait until the cache contains everything that others have written so far."""
         if not self.ready.is_set():
             return
         answer = await self._client.get(self.resource.collection, accept=METADATA_ONLY)
@@ -187,7 +187,7 @@ class Informer:
         return await self.seen(await self._client.patch(path, body))
 
     async def delete(self, name: str, namespace: str = "") -> None:
-        """Returns once the object is gone, or marked for deletion if a finalizer holds it."""
+        """Delete an object, and return when it is gone or has a deletion timestamp."""
         await self._client.delete(self.resource.path(name, namespace))
         key = f"{namespace}/{name}" if namespace else name
         await self._until(lambda: key not in self.objects or "deletionTimestamp" in self.objects[key]["metadata"])

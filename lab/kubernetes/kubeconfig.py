@@ -60,7 +60,7 @@ def token_file(run: RunDir) -> Path:
 
 
 def issue_all(run: RunDir) -> None:
-    """Every user the lab knows, and `expired`, whose token the server does not accept."""
+    """Create a kubeconfig for every user of the lab, and `expired` with a token that the server rejects."""
     for user in USERS:
         if user.token:
             issue_token_user(run, user.kubeconfig, user.name, user.groups)
@@ -70,7 +70,7 @@ def issue_all(run: RunDir) -> None:
 
 
 def issue(run: RunDir, name: str, user: str, groups: Sequence[str] = (), namespace: str = "default") -> Path:
-    """A kubeconfig with a client certificate."""
+    """Create a kubeconfig with a client certificate."""
     if len(user) > LONGEST_COMMON_NAME:
         raise LabError(
             f"The user name {user} does not fit into a client certificate ({LONGEST_COMMON_NAME} characters).",
@@ -81,7 +81,7 @@ def issue(run: RunDir, name: str, user: str, groups: Sequence[str] = (), namespa
 
 
 def issue_token_user(run: RunDir, name: str, user: str, groups: Sequence[str] = (), namespace: str = "default") -> Path:
-    """A kubeconfig with a token; only tokens issued before the API server starts are accepted."""
+    """Create a kubeconfig with a token. Only tokens created before the API server starts are valid."""
     tokens = _read_tokens(run)
     token = next((row[0] for row in tokens if row[1] == user), None) or secrets.token_hex(20)
     rows = [row for row in tokens if row[1] != user] + [[token, user, user, ",".join(groups)]]
@@ -91,7 +91,7 @@ def issue_token_user(run: RunDir, name: str, user: str, groups: Sequence[str] = 
 
 
 def issue_unknown_token(run: RunDir, name: str, namespace: str = "default") -> Path:
-    """What a kubeconfig looks like after its token has expired: well formed, and answered with 401."""
+    """Create a kubeconfig with an expired token: well formed, but rejected with 401."""
     return _write(run, name, {"token": secrets.token_hex(20)}, namespace)
 
 

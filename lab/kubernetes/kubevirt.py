@@ -79,7 +79,7 @@ def install_crds(run: RunDir, *, runs: bool, others: Sequence[Json] = ()) -> Non
 
 
 def create_cr(run: RunDir) -> None:
-    """The KubeVirt object.
+    """Create the KubeVirt object.
 
     Not at once: the API server holds the first object of a new kind back for two seconds.
     """
@@ -87,7 +87,7 @@ def create_cr(run: RunDir) -> None:
 
 
 def start_early(run: RunDir, programs: Mapping[str, Path]) -> None:
-    """virt-api alone, which computes for seconds before it needs the API server and then waits for it."""
+    """Start virt-api early, because it works for seconds before it needs the API server."""
     ports = dict(zip(BINARIES, controlplane.free_ports(len(BINARIES)), strict=True))
     with run.editing() as state:
         state["ports"].update(ports)
@@ -98,7 +98,7 @@ def start_early(run: RunDir, programs: Mapping[str, Path]) -> None:
 
 
 def start(run: RunDir, programs: Mapping[str, Path]) -> None:
-    """virt-api, if it does not run yet, and virt-controller; needs what `install_crds` and `create_cr` made."""
+    """Start virt-api, unless it runs, and virt-controller. Call `install_crds` and `create_cr` first."""
     if not processes.is_running(run, "virt-api"):
         start_early(run, programs)
     asyncio.run(_create_prerequisites(run))
@@ -106,14 +106,14 @@ def start(run: RunDir, programs: Mapping[str, Path]) -> None:
 
 
 def restart_ended(run: RunDir) -> None:
-    """What a kubelet would do: start those again which have ended."""
+    """Restart the components that have exited, as a kubelet would."""
     for name in BINARIES:
         if not processes.is_running(run, name):
             _spawn(run, name)
 
 
 def wait_ready(run: RunDir, timeout: float = controlplane.START_TIMEOUT) -> None:
-    """Until VMs are admitted by virt-api and run by virt-controller."""
+    """Wait until virt-api admits VMs and virt-controller runs them."""
     try:
         asyncio.run(asyncio.wait_for(_become_ready(run), timeout))
     except TimeoutError:
@@ -230,7 +230,7 @@ async def _create_cr(run: RunDir) -> None:
 
 
 def slim(crd: Json) -> Json:
-    """A definition without descriptions, and without the schemas that a lab has no use for."""
+    """Return a definition without descriptions and without schemas that a lab does not need."""
     slimmed: Json = _without_descriptions(crd) | {"status": {}}
     for version in slimmed["spec"]["versions"]:
         if slimmed["spec"]["names"]["kind"] in UNCHECKED_KINDS or not version["storage"]:
@@ -284,7 +284,7 @@ async def _until_leading(client: Client) -> None:
 
 
 def manifests() -> Json:
-    """What KubeVirt's operator would install, of the version that the lab runs."""
+    """Return the objects that KubeVirt's operator installs, for the version that the lab runs."""
     manifests: Json = json.loads(MANIFESTS.read_text())
     if manifests["version"] != VERSION:
         raise LabError(

@@ -1,4 +1,4 @@
-"""Amounts as Kubernetes writes them: read in any form, written in the shortest whole one of the same kind."""
+"""Kubernetes quantities: parse any form, print the shortest whole number with the same kind of suffix."""
 
 from __future__ import annotations
 

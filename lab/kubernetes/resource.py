@@ -23,7 +23,7 @@ class Resource:
         return f"{self.collection_in(namespace)}/{name}"
 
     def holds(self, path: str) -> bool:
-        """Whether the path is that of an object or a collection of this resource."""
+        """Return whether the path is an object or a collection of this resource."""
         if not path.startswith(f"{self.prefix}/"):
             return False
         parts = path.removeprefix(f"{self.prefix}/").split("/")

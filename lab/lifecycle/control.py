@@ -1,4 +1,4 @@
-"""The controls of a running lab, from outside: time, faults, reboots, what the hardware holds."""
+"""Control a running lab: time, faults, reboots and hardware."""
 
 from __future__ import annotations
 
@@ -62,18 +62,18 @@ class Control:
         return self._call("GET", "/status")
 
     def hardware(self, node: str) -> dict[str, Any]:
-        """Cards by address; each function with the type id it holds, or None."""
+        """Return the GPUs of a node by address, each function with its type id or None."""
         return self._call("GET", f"/hardware/{node}")
 
     def set_hardware(self, node: str, address: str, *, mig_capable: bool) -> None:
-        """Give a card the MIG of the recordings' host, or take it away."""
+        """Make a GPU MIG-capable as on the host of the recordings, or not."""
         self._call("POST", f"/hardware/{node}", {"address": address, "mig_capable": mig_capable})
 
     def now(self) -> float:
         return float(self.status()["now"])
 
     def settle(self) -> None:
-        """Until everything written so far has been reacted to, as far as that takes no simulated time."""
+        """Wait until the simulation has reacted to all writes, as far as that takes no simulated time."""
         self.next_due = self._call("POST", "/settle")["next"]
 
     def advance(self, seconds: float) -> float:
@@ -88,11 +88,11 @@ class Control:
         self._call("POST", "/reboot", {"node": node})
 
     def process(self, node: str, action: str) -> None:
-        """`kill` or `start` the pcidevices process of a node, or of all with `*`."""
+        """Kill or start (`action`) the pcidevices process of a node, or of all nodes with `*`."""
         self._call("POST", "/process", {"node": node, "action": action})
 
     def restart(self, settings: dict[str, Any]) -> int:
-        """Begin anew with other arguments of the process. `status` tells the same number once it has."""
+        """Restart the simulation with other settings, and return the generation that `status` will report."""
         return int(self._call("POST", "/restart", settings)["generation"])
 
     def fault(

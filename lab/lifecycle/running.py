@@ -1,4 +1,4 @@
-"""What can be asked of a lab that runs, without any of what it takes to start one."""
+"""Query and stop a running lab, without the packages that starting one needs."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ def stop(run_dir: RunDir | Path | str) -> None:
 
 
 def further_clusters(run: RunDir) -> Iterator[RunDir]:
-    """Clusters beside Harvester's, each in a run directory of its own inside the lab's."""
+    """Yield the run directories of Rancher and of the guest clusters inside that of the lab."""
     for state in sorted([*run.path.glob("rancher/state.json"), *run.path.glob("guests/*/state.json")]):
         yield RunDir(state.parent)
 
 
 def all_processes(run: RunDir) -> list[processes.ProcessStatus]:
-    """In the order of their start; those of further clusters have the cluster's name before their own."""
+    """Return all processes in start order. The cluster's name is a prefix for those of other clusters."""
     statuses = processes.status(run)
     for cluster in further_clusters(run):
         statuses += [
@@ -43,7 +43,7 @@ def all_processes(run: RunDir) -> list[processes.ProcessStatus]:
 
 
 def environment(run: RunDir) -> dict[str, str]:
-    """What a user of the lab exports."""
+    """Return the environment variables for users of the lab."""
     if not any(process.running for process in all_processes(run)):
         raise LabError(f"No lab is running in {run.path}.", hint=hints.start(run))
     state = run.read()

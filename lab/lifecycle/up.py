@@ -1,4 +1,4 @@
-"""Starting, resetting and stopping a whole lab."""
+"""Start, reset and stop a lab."""
 
 from __future__ import annotations
 
@@ -172,7 +172,7 @@ def _spawn_harvester(run: RunDir) -> None:
 
 
 def _restarted(run: RunDir) -> bool:
-    """Whether the Harvester part has begun anew by itself, which is the quick way."""
+    """Restart the simulation in its own process, and return whether that succeeded."""
     settings = run.read()["settings"]
     try:
         generation = Control(run).restart(
@@ -213,7 +213,7 @@ def _not_started(run: RunDir, reason: str) -> LabError:
 
 
 def reset(run_dir: RunDir | Path | str) -> None:
-    """Back to the beginning of the scenario, on the control plane that runs."""
+    """Reset the lab to the initial state of its scenario, without restarting the control plane."""
     run = run_dir if isinstance(run_dir, RunDir) else RunDir(run_dir)
     settings = run.read().get("settings")
     if settings is None or not any(process.running for process in processes.status(run)):
@@ -235,7 +235,7 @@ def reset(run_dir: RunDir | Path | str) -> None:
 
 
 def clean(run: RunDir) -> None:
-    """What an earlier lab left in the directory; its logs go too."""
+    """Delete what an earlier lab left in the directory, including its logs."""
     if not run.exists():
         if run.path.exists() and any(run.path.iterdir()):
             raise LabError(f"{run.path} is not empty and does not belong to a lab.", hint="Choose another --run-dir.")

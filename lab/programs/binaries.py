@@ -99,7 +99,7 @@ MANIFESTS = Binary("kubevirt-manifests", CLUSTER, "./kubevirt-manifests", 1, 5)
 
 
 def ensure(names: Iterable[str], while_building: Tick = lambda: None) -> dict[str, Path]:
-    """Paths of the named programs, built now where that has not happened yet.
+    """Return the paths of the named programs, and build those that are missing.
 
     `while_building` is called twice a second; what it raises ends the build.
     """
@@ -109,18 +109,18 @@ def ensure(names: Iterable[str], while_building: Tick = lambda: None) -> dict[st
 
 
 def ensure_manifests() -> Path:
-    """The program that prints KubeVirt's manifests."""
+    """Return the program that prints KubeVirt's manifests."""
     _build_missing([MANIFESTS], lambda: None)
     return cached_path(MANIFESTS)
 
 
 def missing(names: Iterable[str] = tuple(BINARIES)) -> list[str]:
-    """Those of the named programs that have still to be built."""
+    """Return the named programs that are not built yet."""
     return [name for name in names if not _existing(_lookup(name))]
 
 
 def status() -> str | None:
-    """What is being compiled right now, by whomever, and what remains of it."""
+    """Return the progress of a running compilation, whichever process runs it."""
     folders = [
         f"Compiling {module.title}: {running}"
         for module in (VSPHERE, CLUSTER)
@@ -134,7 +134,7 @@ def cached_path(binary: Binary) -> Path:
 
 
 def cache_key(module: GoModule) -> str:
-    """Changes with the pins, with our own sources and with the way of building."""
+    """Return a key that changes with the pinned versions, our own sources and the build flags."""
     digest = hashlib.sha256()
     for path in sorted(_sources(module)):
         content = path.read_bytes()
@@ -144,7 +144,7 @@ def cache_key(module: GoModule) -> str:
 
 
 def pinned_version(module: GoModule, dependency: str) -> str:
-    """The version that go.mod requires of a dependency."""
+    """Return the version of a dependency in go.mod."""
     match = re.search(rf"^(?:require)?\s*{re.escape(dependency)} (v\S+)", _go_mod(module), re.MULTILINE)
     if not match:
         raise LabError(f"{module.directory / 'go.mod'} does not require {dependency}.")

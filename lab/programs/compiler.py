@@ -1,4 +1,4 @@
-"""Go: a compiler that is new enough, the environment it runs in, and one run of it."""
+"""Find or install a Go compiler, and run it."""
 
 from __future__ import annotations
 

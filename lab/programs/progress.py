@@ -1,4 +1,4 @@
-"""How far a compilation is, what remains of it, and how that is shown."""
+"""Estimate and show the progress of a compilation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Recording a cluster: the same files that `lab replay` plays, made from anybody's hardware."""
+"""Record a cluster: write files that `lab replay` plays, from any hardware."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ NAME = re.compile(r"[a-z0-9](?:[a-z0-9-]*[a-z0-9])?")
 
 @dataclass(frozen=True)
 class RecordingRequest:
-    """What to record: a lab when `lab` is given, else the cluster of the kubeconfig."""
+    """Options of a recording: of a lab if `lab` is set, else of the cluster of the kubeconfig."""
 
     directory: Path
     name: str
@@ -48,7 +48,7 @@ class RecordingRequest:
 
 
 def record(wanted: RecordingRequest) -> Path:
-    """The file that was written."""
+    """Record, and return the path of the file."""
     try:
         return _record(wanted)
     except (OSError, http.client.HTTPException) as error:

@@ -1,4 +1,4 @@
-"""With what a recording was made: none of it may be in the file, wherever a cluster may have put it."""
+"""Collect the credentials of a connection, none of which may appear in a recording."""
 
 from __future__ import annotations
 

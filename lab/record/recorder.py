@@ -1,4 +1,4 @@
-"""Playing steps on a cluster, or only watching it, and writing down what was seen in the form of a recording."""
+"""Play steps on a cluster, or only watch it, and write a recording."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Recorder:
     def __init__(
         self, environment: Environment, scenario: str, host_action: Callable[[str], None] | None, say: Say
     ) -> None:
-        """`host_action` has it done where the lab cannot do it by itself."""
+        """`host_action` prompts a person where the lab cannot perform the action."""
         self.environment = environment
         self.steps: list[Json] = []
         self._scenario = scenario
@@ -59,7 +59,7 @@ class Recorder:
 
     # Acts
     def ask(self, title: str, path: str) -> None:
-        """A GET that is recorded; what the user may not read is left out."""
+        """Send and record a GET request. Skip what the user may not read."""
         answer = self.environment.api.request("GET", path)
         if answer.status == http.HTTPStatus.FORBIDDEN:
             self._say(f"Left out, since the user may not read it: {path}")
@@ -118,14 +118,14 @@ class Recorder:
 
     # Watching
     def watch(self, seconds: float) -> None:
-        """What happens by itself, or because of others: what they write to a spec is told as a request."""
+        """Record changes by controllers, and changes of a spec by others as requests."""
         self.environment.refresh(from_api=True)
         began, since = self.environment.now, self.environment.history.revision
-        self._say(f"Watching for {seconds:g} s without writing anything; Ctrl-C ends it earlier.")
+        self._say(f"Watching for {seconds:g} s without writing to the cluster. Press Ctrl-C to stop earlier.")
         try:
             self._pass(seconds)
         except KeyboardInterrupt:
-            self._say("Ended; what was seen so far is written.")
+            self._say("Stopped. Writing what was recorded so far.")
         for key, before, after in self._writes_of_others(since):
             self._add_span(began, since, after.revision - 1, after.at)
             self._add_write(key, before, after)
@@ -228,7 +228,7 @@ def _spec_change(before: Version, after: Version) -> Json:
 
 
 def _groups(vgpus: dict[str, Json]) -> list[Json]:
-    """Devices of equal state together."""
+    """Group devices with equal state."""
     groups: list[Json] = []
     for name, vgpu in vgpus.items():
         summary = {key: value for key, value in vgpu_summary(vgpu).items() if key != "uuid" or value}

@@ -1,4 +1,4 @@
-"""What may leave a cluster in a recording, and what may not. Pure.
+"""Remove everything from a recording that must not leave the cluster. Pure.
 
 Two nets, one behind the other. Of each kind of object only the parts are kept that a recording is about. Then every
 text that is left is searched for what looks like an address, a name of a machine or a secret, and for the very
@@ -58,7 +58,7 @@ class Redaction:
         self._uuids: dict[str, str] = {}
 
     def of(self, value: Any) -> Any:
-        """The value with every text in it made safe, keys too."""
+        """Return the value with all texts redacted, including keys."""
         if isinstance(value, dict):
             return {self.text(str(key)): self.of(one) for key, one in value.items()}
         if isinstance(value, list):
@@ -108,7 +108,7 @@ def _looks_encoded(text: str) -> bool:
 
 
 def shown(live: Json) -> Json:
-    """An object as a recording may hold it."""
+    """Return an object without what a recording must not contain."""
     kind = str(live.get("kind", ""))
     if kind.endswith("List") and "items" in live:
         item_kind = kind.removesuffix("List")
@@ -202,5 +202,5 @@ KEPT: dict[str, Callable[[Json], Json]] = {
 
 
 def shown_body(kind: str, body: Any) -> Any:
-    """A request's body as a recording may hold it: less of a machine than was sent."""
+    """Return the body of a request without what a recording must not contain."""
     return _machine(body) if kind == "VirtualMachine" and isinstance(body, dict) and "spec" in body else body

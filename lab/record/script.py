@@ -1,4 +1,4 @@
-"""The steps somebody wants to have played and recorded: read from a file, and checked before the first is played."""
+"""Read the steps to play and record from a file, and check them before the first is played."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ CHECKS = {"request": _request, "wait": _wait, "observe": _observe}
 
 
 def check_phrases(script: Script, nodes: tuple[str, ...]) -> None:
-    """A phrase that is not understood is told before anything was written, not after half of it."""
+    """Raise for an unknown condition before the first step is played."""
     steps = tuple(as_step(step, index) for index, step in enumerate(script.steps))
     recording = Recording(script.name, "", script.name, script.title, nodes, steps)
     for step in steps:

@@ -1,4 +1,4 @@
-"""The first steps of every recording: what the cluster is made of, and how it stands."""
+"""The first steps of every recording: the hardware and the state of the cluster."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def gpus_of(api: Api) -> list[Json]:
 
 
 def version_of(api: Api) -> str:
-    """As recordings name it: v1.8, or master for what has no number yet."""
+    """Return the version as in the names of recordings: v1.8, or master for unreleased versions."""
     value = str((api.get(VERSION) or {}).get("value") or "")
     if not value.startswith("v"):
         return "master"
@@ -47,7 +47,7 @@ def nodes_of(gpus: list[Json]) -> tuple[str, ...]:
 
 
 def host_of(api: Api, gpus: list[Json]) -> Json:
-    """The hardware, as far as the API tells."""
+    """Return the hardware as far as the API shows it."""
     cards: dict[str, list[Json]] = {}
     for gpu in sorted(gpus, key=lambda item: str(item["metadata"]["name"])):
         name, spec = gpu["metadata"]["name"], gpu["spec"]
@@ -62,7 +62,7 @@ def host_of(api: Api, gpus: list[Json]) -> Json:
 
 
 def _board(api: Api, gpu: str, device: Json) -> str | None:
-    """As the lab calls it. Some boards share a device id, and only their types tell them apart."""
+    """Return the name of the board. Boards that share a device id are told apart by their types."""
     candidates = [load_board for load_board in load_boards().values() if load_board.device_id == device.get("deviceId")]
     vgpus = (api.get(f"{DEVICES}/vgpudevices?labelSelector={PARENT_LABEL}%3D{gpu}") or {}).get("items") or []
     prefixes = {
@@ -87,7 +87,7 @@ def take(recorder: Recorder) -> None:
 
 
 def _pci_devices(recorder: Recorder) -> None:
-    """Of all that is on a host's bus only the GPUs and their functions, so not as the answer to one request."""
+    """Record the PCI devices of GPUs only, and therefore not as a request."""
     listed = recorder.environment.api.get(PCI_DEVICES) or {}
     functions = [item for item in listed.get("items") or [] if (item.get("status") or {}).get("vendorId") == VENDOR_ID]
     after = {

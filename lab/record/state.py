@@ -1,4 +1,4 @@
-"""What an observation tells: the devices that changed, and each node that did, over a span of history. Pure."""
+"""Compute the states of an observation: devices and nodes that changed in a span of history. Pure."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ Moment = tuple[float, Json]
 def transitions(
     history: History, nodes: Collection[str], *, since: int, until: int | None = None, about: Collection[str] = ()
 ) -> list[Json]:
-    """States between two revisions, with the time of each after the first moment.
+    """Return the states between two revisions, with their times relative to the first.
 
-    What stayed the same is told only of the devices and nodes in `about`.
+    What stayed the same is included only for the devices and nodes in `about`.
     """
     moments = list(_moments(history, nodes, since, until))
     if not moments:

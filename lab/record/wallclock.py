@@ -1,4 +1,4 @@
-"""The clock and the hosts of a real cluster, which nobody can turn."""
+"""The clock and the hosts of a real cluster, which the recorder cannot control."""
 
 from __future__ import annotations
 

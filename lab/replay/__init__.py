@@ -1,4 +1,4 @@
-"""Playing recordings of the real controllers on the lab, to see where the two disagree."""
+"""Replay recordings of real controllers on a lab, and report where the lab differs."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def main(traces: Path, only: str | None = None, verbose: bool = False, run_root:
 
 @contextmanager
 def _ending_cleanly() -> Iterator[None]:
-    """A replay that is told to end takes its lab down with it."""
+    """Stop the lab when the replay is terminated."""
     before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     try:
         yield

@@ -1,4 +1,4 @@
-"""Scenario files: which nodes, cards and addons the lab starts with."""
+"""Scenario files: the nodes, GPUs and addons with which a lab starts."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def find(name_or_file: str) -> Path:
 
 
 def load(name_or_file: str, nodes: int | None = None) -> Scenario:
-    """`nodes` is how many there are of the entry that has a count, instead of that count."""
+    """Load a scenario. `nodes` replaces the count of the entry that has one."""
     path = find(name_or_file)
     try:
         content = yaml.safe_load(path.read_text())

@@ -1,4 +1,4 @@
-"""The lab's own controls, served on a socket in the run directory."""
+"""Serve the controls of the lab on a socket in the run directory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The process that is Harvester in the lab: everything between the API server and the simulated hardware."""
+"""The process that simulates Harvester: everything between the API server and the hardware."""
 
 from __future__ import annotations
 
@@ -292,7 +292,7 @@ class Harvester:
 
 
 async def serve(arguments: argparse.Namespace) -> dict[str, Any] | None:
-    """Until the end, or until a restart is asked for: then what is returned are its settings."""
+    """Run until stopped or until a restart is requested. Return the settings of the restart."""
     run = RunDir(arguments.run_dir)
     scenario = scenarios.load(arguments.scenario, arguments.nodes)
     version = versions.named(arguments.harvester_version)

@@ -1,4 +1,4 @@
-"""What each fault does, after something that real installations have met. Their names and words are in lab.faults."""
+"""Effects of the faults, after problems of real installations. lab.faults has their names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From the `vsphere:` section of a scenario to the inventory the simulator reads.
+"""Convert the `vsphere:` section of a scenario to the inventory that the simulator reads.
 
 The section is short for people: one datacenter needs no list, `count` multiplies hosts, GPUs and VMs,
 addresses are made up where nobody cares. The inventory says everything once for each object.
@@ -73,7 +73,7 @@ FIRST_PCI_BUS = 0x81
 
 
 def inventory_from_scenario(section: Entry) -> Entry:
-    """The inventory of a scenario's `vsphere:` section; raises LabError for what cannot be right."""
+    """Return the inventory of a `vsphere:` section, or raise LabError if it is invalid."""
     section = dict(section)
     if "datacenter" in section:
         datacenter: Entry = {"name": section.pop("datacenter")}
@@ -137,7 +137,7 @@ def _machine(entry: Entry) -> Entry:
 
 
 def _addressed(entries: Iterable[Entry], keys: set[str], what: str, first_bus: int) -> list[Entry]:
-    """Devices with an address each; buses are far enough apart for any real host."""
+    """Return devices with an address each."""
     devices: list[Entry] = []
     for entry in entries:
         _only(what, entry, keys)

@@ -1,4 +1,4 @@
-"""The lab's vCenter: starting and stopping vgpu-vcsim, and the environment to reach it."""
+"""Start and stop the simulated vCenter, and return the environment to reach it."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def start(
     port: int = 0,
     timeout: float = READY_SECONDS,
 ) -> VsphereInfo:
-    """Start a vCenter with this inventory on a loopback port, and return when it answers."""
+    """Start a vCenter with this inventory on a loopback port, and return when it responds."""
     run = _run(run_dir)
     directory = _directory(run)
     directory.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -90,7 +90,7 @@ def start(
 
 
 def info(run_dir: RunDir | Path) -> VsphereInfo | None:
-    """The vCenter of a lab, if there is one running."""
+    """Return the running vCenter of a lab, or None."""
     run = _run(run_dir)
     recorded = run.read().get("vsphere")
     if not recorded or not processes.is_running(run, NAME):
@@ -104,7 +104,7 @@ def stop(run_dir: RunDir | Path) -> None:
 
 
 def env(vcenter: VsphereInfo) -> dict[str, str]:
-    """What vmware.vmware and our own modules read. The certificate is self-made, so it is not checked."""
+    """Return the variables for vmware.vmware and our modules. Verification of the self-signed certificate is off."""
     return {
         "VMWARE_HOST": vcenter.host,
         "VMWARE_PORT": str(vcenter.port),

@@ -1,4 +1,4 @@
-"""What Harvester's own webhook refuses about addons (harvester.md 10.8). Pure."""
+"""Rules of Harvester's own webhook for addons (harvester.md 10.8). Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the pcidevices webhook changes in a VirtualMachine on its way in (harvester.md 10.5). Pure: JSON patches out."""
+"""Changes of the pcidevices webhook to VirtualMachines, as JSON patches (harvester.md 10.5). Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Patch = list[Json]
 
 
 def pcidevices_patch(cache: ClusterCache, request: Json) -> Patch:
-    """The pcidevices mutator."""
+    """Return the patch of the pcidevices mutator."""
     if not cache.version.vendor_vfio:
         return []
     vm = request["object"]
@@ -41,7 +41,7 @@ def _gpus_to_host_devices(vm: Json) -> Patch:
 
 
 def _rebuild_note(cache: ClusterCache, vm: Json) -> Patch:
-    """From 1.9: without a running instance the allocation note follows the spec."""
+    """Rebuild the allocation annotation from the spec if no instance runs (from 1.9 on)."""
     metadata = vm["metadata"]
     if cache.get(r.VMI, metadata["name"], metadata["namespace"]) is not None:
         return []

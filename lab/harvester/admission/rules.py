@@ -1,4 +1,4 @@
-"""The rules of the pcidevices webhook by number (harvester.md 10.2). Pure: request and objects in, denial out."""
+"""The rules of the pcidevices webhook by number (harvester.md 10.2). Pure."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ class ClusterCache(Protocol):
 
 
 def denial(cache: ClusterCache, request: Json) -> str | None:
-    """Why the request is refused, or None."""
+    """Return why the webhook denies the request, or None."""
     resource, operation = request["resource"]["resource"], request["operation"]
     rule = _RULES.get((resource, operation))
     return rule(cache, request) if rule else None
 
 
 def has_broken_note(vm: Json) -> bool:
-    """An allocation note that is not JSON makes an index of the real processes panic (harvester.md 4.4)."""
+    """Raised for an allocation annotation that is not JSON, which makes the real processes panic (harvester.md 4.4)."""
     try:
         json.loads(_note(vm) or "null")
     except ValueError:
@@ -49,7 +49,7 @@ def _note(vm: Json) -> str | None:
 
 
 def allocated(vm: Json, key: str) -> Iterator[str]:
-    """Devices in a VM's allocation note, whatever resource they stand under."""
+    """Return the devices in the allocation annotation of a VM, whatever their resource."""
     if has_broken_note(vm):
         return
     details = json.loads(_note(vm) or "null")

@@ -1,4 +1,4 @@
-"""What Harvester's own mutator makes of the memory of a VirtualMachine (harvester.md 10.7, and its source). Pure.
+"""Changes of Harvester's own mutator to the memory of VirtualMachines (harvester.md 10.7). Pure.
 
 It goes by the limit: the guest gets all of it but what an annotation reserves, and the request follows. A VM without a
 limit of memory is left as it is. The settings have their defaults: 150 % overcommit, and an overhead ratio, without
@@ -19,7 +19,7 @@ LEAST_GUEST = 10 * MIB
 
 
 class Refusal(Exception):
-    """What the mutator answers instead of a patch."""
+    """Raised if the mutator denies the request."""
 
 
 def patch(request: Json) -> list[Json]:

@@ -1,4 +1,4 @@
-"""The admission webhooks: registered with the API server, answered from here while a process is up to answer."""
+"""Register and serve the admission webhooks."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ALL = ["*"]
 
 
 class InformerCache:
-    """The rules' view of the cluster."""
+    """Provide the cached objects to the rules."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster

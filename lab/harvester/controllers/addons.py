@@ -29,7 +29,7 @@ CHARTS = {PCIDEVICES: "harvester-pcidevices-controller", DRIVER_TOOLKIT: "nvidia
 
 
 def default_values(version: Version) -> dict[str, Json]:
-    """What the addons of a version come with."""
+    """Return the default values of a version's addons."""
     return {
         PCIDEVICES: {
             "image": {"tag": f"v{version.addon_version}"},
@@ -53,7 +53,7 @@ class Addons:
         self.on_driver_rollout: Callable[[], None] | None = None
 
     async def seed(self) -> None:
-        """The state the scenario starts with: finished operations, as on a cluster that has been up for a while."""
+        """Create the addons of the scenario with finished operations."""
         for name, shipped in default_values(self._cluster.version).items():
             enabled = self._cluster.scenario.addons[name]
             values = dict(shipped)
@@ -112,7 +112,7 @@ class Addons:
             await self._operate(addon, DISABLING, DISABLED)
 
     async def hang(self, name: str, *, on: bool) -> None:
-        """An operation that does not end until this is switched off."""
+        """Keep an operation from finishing until the fault is switched off."""
         if not on:
             self._hanging.discard(name)
             return

@@ -56,7 +56,7 @@ class AllocationNotes:
             await self._write(vm, self._note(instance, node))
 
     async def guest_ends(self, instance: Json) -> None:
-        """The names in the VM become those of the devices it had, before the instance goes."""
+        """Write the names of the VM's devices into its spec before the instance is removed."""
         metadata = instance["metadata"]
         if not self._alive((instance.get("status") or {}).get("nodeName", "")):
             return

@@ -24,7 +24,7 @@ class Drivers:
         self._failing: set[str] = set()
 
     def trouble(self, pod: Json) -> tuple[str, str] | None:
-        """Why a driver pod is not ready: its reason and message."""
+        """Reason and message of a driver pod that is not ready."""
         if not _is_driver(pod):
             return None
         location = str(self._addons.values(DRIVER_TOOLKIT).get("driverLocation", ""))
@@ -57,7 +57,7 @@ class Drivers:
             self._look_again(node)
 
     def not_ready(self, node: str) -> str | None:
-        """What keeps `sriov-manage` from running on a node, if anything."""
+        """Return what keeps `sriov-manage` from running on a node, or None."""
         for pod in self._cluster[r.POD].all():
             if _is_driver(pod) and pod["spec"].get("nodeName") == node and "deletionTimestamp" not in pod["metadata"]:
                 conditions = (pod.get("status") or {}).get("conditions") or []

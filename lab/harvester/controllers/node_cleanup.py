@@ -1,4 +1,4 @@
-"""What happens to the devices of a node that is removed from the cluster (pcidevices' finalizer on core Nodes)."""
+"""Delete the devices of a node that is removed from the cluster (pcidevices' finalizer on core Nodes)."""
 
 from __future__ import annotations
 

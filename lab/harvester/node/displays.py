@@ -17,7 +17,7 @@ def showing(gpus: Sequence[Json], *, each: bool) -> list[Json]:
 
 
 def has_display(gpu: Json) -> bool:
-    """Whether an entry asks for one in so many words. An empty object means yes."""
+    """Return whether an entry requests a display. An empty object means yes."""
     display = _display(gpu)
     if display is None or display.get("enabled") is False:
         return False

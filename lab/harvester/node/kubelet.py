@@ -45,7 +45,7 @@ class Kubelet:
         self.up = True
 
     async def register(self) -> None:
-        """The Node object, with what KubeVirt's scheduling asks of a node (harvester.md 12.7)."""
+        """Return the Node object, with the labels that KubeVirt needs for scheduling (harvester.md 12.7)."""
         labels = {
             "kubernetes.io/hostname": self.node,
             "kubernetes.io/arch": "amd64",
@@ -77,7 +77,7 @@ class Kubelet:
             on_change(None, pod)
 
     def look_again(self) -> None:
-        """Something outside the pods has changed how they do."""
+        """Reconcile all pods after a change outside of them."""
         for pod in self._cluster[r.POD].all():
             if pod["spec"].get("nodeName") == self.node:
                 self._queue.add(f"{pod['metadata']['namespace']}/{pod['metadata']['name']}")

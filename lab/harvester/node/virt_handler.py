@@ -77,7 +77,7 @@ class Guests:
         return displays.showing(gpus, each=self._cluster.version.display_for_each_vgpu)
 
     async def _refused_by_libvirt(self, instance: Json) -> None:
-        """virt-handler goes on trying; the instance stays as it is and says why."""
+        """Record why the guest does not start; virt-handler retries, and the instance stays as it is."""
         cause = "unsupported configuration: Only one vgpu device can have 'ramfb' enabled"
         text = f"server error. command SyncVMI failed: {cause}"
         known = (instance.get("status") or {}).get("conditions") or []

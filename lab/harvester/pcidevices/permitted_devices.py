@@ -9,7 +9,7 @@ from lab.kubernetes.client import Json
 
 
 def permit_mediated(kubevirt: Json, type_name: str, resource: str) -> Json | None:
-    """The changed spec of a KubeVirt object, or None if the type is listed."""
+    """Return the changed spec of a KubeVirt object, or None if the type is already listed."""
     configuration, permitted = _permitted(kubevirt)
     entry = {"externalResourceProvider": True, "mdevNameSelector": type_name, "resourceName": resource}
     listed: list[Any] = permitted.get("mediatedDevices") or []

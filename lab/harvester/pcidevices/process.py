@@ -70,7 +70,7 @@ class NodeProcess:
 
     @property
     def running(self) -> bool:
-        """Whether there is a process, be it still on its way up."""
+        """Return whether the process exists, even if it is still starting."""
         return self.alive or self._starting
 
     def _begin(self) -> None:
@@ -97,7 +97,7 @@ class NodeProcess:
         background(self.cluster.clock, self._introduce())
 
     async def _introduce(self) -> None:
-        """Each process makes the object whose reconcile is the node's scan."""
+        """Create the object whose reconciliation is the node scan."""
         informer = self.cluster[r.DEVICE_NODE]
         if informer.get(self.node) is None:
             try:

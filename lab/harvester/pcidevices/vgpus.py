@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def discovered(process: NodeProcess, gpu: Gpu, vf: Vf) -> Json:
-    """What the driver tells of a function, in the words of a status."""
+    """Return what the driver reports about a function as a status."""
     era = vendor_vfio if process.cluster.version.vendor_vfio else mdev
     status: Json = {}
     offered = {kind.name: era.type_value(kind.id) for kind in gpu.offered(vf)}

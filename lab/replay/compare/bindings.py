@@ -1,4 +1,4 @@
-"""What stands for what: names of a recording that differ from run to run, bound to ours when first met."""
+"""Bind names that differ from run to run to those of the lab when they are first seen."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Bindings:
         self.generations = other.generations
 
     def same_text(self, recorded: str, ours: str) -> bool:
-        """Equal, where the same placeholder stands for the same UUID and different ones for different UUIDs."""
+        """Return whether the texts are equal, with each placeholder bound to one UUID."""
         placeholders = list(PLACEHOLDER.finditer(recorded))
         if not placeholders:
             return recorded == ours
@@ -51,6 +51,6 @@ class Bindings:
         return True
 
     def same_generation(self, what: str, uid: str, recorded: int, ours: int) -> bool:
-        """Generations count from where the recording began, so only their distance is comparable."""
+        """Compare generations relative to the first one seen of the object."""
         distance = self.generations.setdefault((what, uid), ours - recorded)
         return ours - recorded == distance

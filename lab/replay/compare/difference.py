@@ -1,4 +1,4 @@
-"""Recorded against ours: the differences that matter, each with its place."""
+"""Compare recorded values with those of the lab, and return the differences with their places."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ def _resource_differences(expected: Json, ours: Json, bindings: Bindings, node: 
 
 
 def _plugin_ended(name: str, expected: Json, ours: Json) -> bool:
-    """Nothing allocatable, and a capacity of nothing or of what was there last.
+    """Return whether the device plugin has ended: nothing allocatable, and a capacity of 0 or the last one.
 
     A plugin that ends sends an empty list and closes the connection at once: whether the kubelet still reads the list
     is a race, and the recordings show both.

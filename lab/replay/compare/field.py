@@ -1,4 +1,4 @@
-"""The facets of a recorded state, and how each is read from the world or from the hosts."""
+"""The fields of a recorded state, and how to read each from the watched objects or from the hosts."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ COUNTED = {
     "pcideviceclaims": "pcideviceclaims",
     "migconfigurations": "migconfigurations",
 }
-# Facets of the device that the last requests were about; amounts beside them are those of its node.
+# Fields of the device of the last requests; amounts beside them are those of its node.
 OF_IT = ("vGPUStatus", "configured", "uuid", "enabled", "typesOfIt", "claim", "object", "hardware")
 NESTED = ("hardware", "status", "allocatable", "capacity", "processes")
 OTHERS = "(others)"
@@ -32,7 +32,7 @@ OTHERS = "(others)"
 
 @dataclass(frozen=True)
 class StateField:
-    """One value of a state, read from the watched objects (`of_world`) or by asking the hosts (`of_sample`)."""
+    """One value of a state, read from the watched objects (`of_snapshot`) or from the hosts (`of_sample`)."""
 
     name: str
     of_snapshot: Callable[[Snapshot], Any] | None = None
@@ -44,7 +44,7 @@ class StateField:
 
 
 def flatten(state: Any) -> dict[str, Any]:
-    """A recorded state by facets. A list is one value, unless it speaks of one device after the other."""
+    """Return a recorded state by fields. A list is one value, unless its items are devices."""
     if isinstance(state, list):
         if state and all(re.fullmatch(r".*vGPUConfigured|.* ", str(item)) for item in state):
             return {f"[{index}]": item for index, item in enumerate(state)}

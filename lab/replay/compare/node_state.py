@@ -1,4 +1,4 @@
-"""What a state tells of one node, under keys such as `claims of gpu-a`."""
+"""Fields of a state that describe one node, such as `claims of gpu-a`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ KEY = re.compile(r"(?P<what>\w+) of (?P<node>\S+)")
 
 
 def reader(key: str) -> Callable[[Snapshot], Any] | None:
-    """How the value of such a key is read, if it is one."""
+    """Return the function that reads the value of such a key, or None."""
     match = KEY.fullmatch(key)
     if not match or match["what"] not in OF_A_NODE:
         return None

@@ -1,4 +1,4 @@
-"""Changes over time: whether the recorded values of a facet came in our order, and facets in each other's.
+"""Compare changes over time: the order of the values of one field, and of the fields.
 
 The recorder polled, reading one thing after another, so it missed short-lived values and saw the parts of one
 moment a little apart. Seconds differ between runs anyway. What must agree is which values came after which.
@@ -23,7 +23,7 @@ CLOSEST, FARTHEST = 0.45, 1.0
 
 @dataclass(frozen=True)
 class Span:
-    """A value and how long it was there, and could be seen since one began to look."""
+    """A value, and the time span in which it could be observed."""
 
     value: Any
     start: float
@@ -44,7 +44,7 @@ class Change:
 
 
 def spans(values: Sequence[tuple[float, Any]], end: float, observed_from: float = float("-inf")) -> list[Span]:
-    """Successive values with the time of each, as spans of equal value."""
+    """Merge successive values into spans of equal value."""
     distinct: list[tuple[float, Any]] = []
     for at, value in values:
         if not distinct or distinct[-1][1] != value:
@@ -56,7 +56,7 @@ def spans(values: Sequence[tuple[float, Any]], end: float, observed_from: float 
 def align(
     recorded: Sequence[Span], ours: Sequence[Span], equal: Callable[[Any, Any], bool]
 ) -> list[tuple[int, int]] | None:
-    """Pairs of the same value in the same order, up to the last of both; None when there is no such pairing."""
+    """Pair equal values in the same order, up to the last of both. Return None if that is impossible."""
     agree = functools.cache(lambda i, j: equal(recorded[i].value, ours[j].value))
 
     @functools.cache
@@ -86,7 +86,7 @@ def align(
 
 
 def _between(before: Span, seen: Span, after: Span) -> bool:
-    """An amount or a list seen half-way from one value of ours to the next."""
+    """Return whether an amount or list lies between two values of the lab."""
     values = (before.value, seen.value, after.value)
     if all(isinstance(value, list) for value in values):
         less, middle, more = (set(map(str, value)) for value in values)
@@ -99,7 +99,7 @@ def _between(before: Span, seen: Span, after: Span) -> bool:
 
 
 def out_of_order(changes: Sequence[Change], closeness: float) -> list[tuple[Change, Change]]:
-    """Pairs that came clearly one after the other in the recording, and clearly the other way round in ours."""
+    """Return pairs of changes whose order in the lab clearly differs from the recording."""
     return [
         (first, second)
         for first in changes

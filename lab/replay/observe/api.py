@@ -1,4 +1,4 @@
-"""Requests to the API server as a recording has them: raw paths, raw bodies, raw answers."""
+"""Send requests to the API server as recorded: raw paths, raw bodies, raw responses."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ class Api:
 
 
 def sections(config: Json, context_name: str | None = None) -> tuple[Json, Json]:
-    """The cluster and the user that a kubeconfig's context names, by default its current one."""
+    """Return the cluster and the user of a context in a kubeconfig, by default of the current context."""
     wanted = context_name or config["current-context"]
     context = next(entry["context"] for entry in config["contexts"] if entry["name"] == wanted)
     cluster = next(entry["cluster"] for entry in config["clusters"] if entry["name"] == context["cluster"])

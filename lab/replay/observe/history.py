@@ -1,4 +1,4 @@
-"""Every version each object went through, in order, with the simulated time it was seen at."""
+"""Keep every version of each object, with the simulated time at which it was seen."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ class History:
         self.events += 1
 
     def merge(self, plural: str, listed: Json) -> None:
-        """A list read directly: newer than what the watch has delivered so far."""
+        """Add the objects of a list, which is newer than the events of the watch."""
         revision = int(listed["metadata"]["resourceVersion"])
         items = {item["metadata"]["name"]: item for item in listed.get("items") or []}
         kind = str(listed.get("kind", "")).removesuffix("List")
@@ -115,7 +115,7 @@ class History:
     def find(
         self, key: Key, matches: Callable[[Json | None], bool], *, since: float, revision: int = 0
     ) -> Version | None:
-        """The latest version, current at any time from `since` on and not before `revision`, that matches."""
+        """Return the latest matching version that was current after `since`, and not before `revision`."""
         versions = self.versions(key) or [Version(0, 0.0, None)]
         until = float("inf")
         for version in reversed(versions):
@@ -135,7 +135,7 @@ class History:
         )
 
     def moments(self, revision: int) -> Iterator[tuple[float, int, Snapshot]]:
-        """The world as it was at `revision`, then after each later change; each World is good until the next one."""
+        """Yield a snapshot at `revision` and after each later change. Each is valid until the next."""
         with self._lock:
             changes = sorted(
                 ((version.revision, key, version) for key, versions in self._versions.items() for version in versions),

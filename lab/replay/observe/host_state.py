@@ -1,4 +1,4 @@
-"""What only the hosts know: types on the virtual functions, MIG instances, which processes run."""
+"""State that only the hosts have: types of virtual functions, MIG instances, running processes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Sample:
 
 
 def type_on(hardware: Mapping[str, Json], address: str, *, mdev: bool) -> str:
-    """The type id on a virtual function, `0` for none, in the spelling of the era."""
+    """Return the type id of a virtual function as this Harvester version spells it, `0` for none."""
     for gpu in hardware.values():
         functions = gpu.get("vfs") or {}
         if address in functions:
@@ -32,7 +32,7 @@ def type_on(hardware: Mapping[str, Json], address: str, *, mdev: bool) -> str:
 
 
 def instances_of(hardware: Mapping[str, Json]) -> list[str]:
-    """GPU instances as id, profile id and profile name."""
+    """Return GPU instances as texts of id, profile id and profile name."""
     return [
         f"{instance['id']} {instance['profile_id']} {str(instance['profile']).removeprefix('MIG ')}"
         for gpu in hardware.values()

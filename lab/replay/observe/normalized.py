@@ -1,4 +1,4 @@
-"""Objects as a recording shows them: without what differs from run to run, large kinds by their gist."""
+"""Reduce objects to what a recording shows: without values that differ from run to run, large kinds in summary."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Watches that feed the history."""
+"""Watch objects, and add their versions to the history."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The lab that a recording is played on: its API, its clock, its hosts, and the history of what happened."""
+"""The lab on which a recording is played: its API, clock and hosts, and the history of its objects."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Environment:
         return self.history.now
 
     def refresh(self, *, from_api: bool = False) -> Snapshot:
-        """Take in what has arrived; `afresh` asks the API server instead of trusting the watches to be up to date."""
+        """Update the snapshot from the watches, or with `from_api` from the API server."""
         if from_api:
             for plural, path in WATCHED.items():
                 if listed := self.api.get(path):
@@ -68,7 +68,7 @@ class Environment:
         self.refresh()
 
     def stride(self, pace: float) -> float:
-        """While nothing is due a longer step shows the same; not too long, for what lives in real time."""
+        """Return a longer step while no event is due, but not too long for processes in real time."""
         due = self.control.next_due
         return pace if due is None else min(max(pace, due - self.now), max(pace, LONGEST_STRIDE))
 
@@ -77,7 +77,7 @@ class Environment:
         self.refresh()
 
     def wait(self, condition: Condition, limit: float, pace: Callable[[float], float]) -> tuple[bool, float]:
-        """Let time pass until the condition holds; whether it did, and after how long."""
+        """Advance the time until the condition holds. Return whether it did, and after how long."""
         self.refresh(from_api=True)
         began = self.now
         while not condition.holds(self):
@@ -87,7 +87,7 @@ class Environment:
             self.advance(min(self.stride(pace(waited)), max(limit - waited, 0.05)))
         return True, self.now - began
 
-    # What conditions look at besides the world.
+    # What conditions can test besides the snapshot.
     def webhook_refuses(self) -> bool:
         disabled = next(
             (
@@ -104,7 +104,7 @@ class Environment:
         return answer.status == 500 and "denied the request" in answer.message
 
     def await_scans(self) -> None:
-        """Until no node is being scanned, as mostly none is.
+        """Wait until no node scan is running, which is the usual state.
 
         A card that is switched in the middle of a scan loses its vGPUs to it and keeps its PCI devices until the next.
         """

@@ -1,4 +1,4 @@
-"""Things done to the hosts, as a recording tells them, by the lab's controls."""
+"""Perform the recorded actions on hosts with the controls of the lab."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from lab.replay.read.step_context import StepContext, node_in
 
 
 def perform(action: str, title: str, context: StepContext, environment: Environment) -> bool:
-    """Do it; whether the phrase was understood."""
+    """Perform a host action. Return False if the phrase is unknown."""
     text = action.lower()
     nodes = [node for node in context.nodes if re.search(rf"\b{re.escape(node)}\b", action)]
     if "reboot" in text or "reboot" in title.lower():
@@ -41,7 +41,7 @@ def _mig(text: str, node: str, environment: Environment) -> bool:
 
 
 def set_hardware(environment: Environment, node: str, address: str, **changes: Any) -> bool:
-    """Change a card, if the lab can."""
+    """Change a GPU. Return False if the lab cannot."""
     change = getattr(environment.control, "set_hardware", None)
     if change is None:
         return False

@@ -1,4 +1,4 @@
-"""What a recording saw of an object at some moment, found again in our history of that object.
+"""Find recorded objects in the lab's history of these objects.
 
 The recorder read one object after the other while things went on, so a snapshot is no single moment. Each object
 must have looked as recorded now, or shortly before, or must come to look so before anything else is done; and never
@@ -31,7 +31,7 @@ KIND = {plural: kind for kind, plural in PLURAL.items()}
 
 @dataclass(frozen=True)
 class ObservedObject:
-    """`compare` tells how a version of the object differs from what was seen."""
+    """An object as recorded. `compare` returns how a version of it differs."""
 
     key: Key
     compare: Callable[[Json | None, Bindings], list[Difference]]
@@ -72,7 +72,7 @@ def offers_of_configured(status: Any) -> frozenset[str] | None:
 
 
 def observed_after(after: Json, environment: Environment) -> tuple[list[Any], list[str]]:
-    """What the side objects of a step show, and what of it cannot be compared."""
+    """Return the objects that a step shows after its request, and notes on what is not compared."""
     observations: list[Any] = []
     notes: list[str] = []
     for key, value in after.items():
@@ -122,7 +122,7 @@ def _compare_summary(
             state = ["not found" if version is None else "exists" for version in (recorded, live)]
             return [] if recorded is live is None else [Difference(place, *state)]
         ours = summary_of(live)
-        # A group may show less than the whole gist; `deleting` is shown only when it is so.
+        # A group may show less than the whole summary; `deleting` is shown only when it is so.
         ours = {key: ours[key] for key in ours if key in recorded or key == "deleting"}
         return differences(recorded, ours, bindings, place)
 
@@ -142,7 +142,7 @@ def vgpu_summary(vgpu: Json) -> Json:
 
 
 class ObservationTracker:
-    """Where in our history the recording has got to, object by object."""
+    """Track for each object which version of the lab's history the recording has reached."""
 
     def __init__(self, environment: Environment, bindings: Bindings) -> None:
         self.environment = environment
@@ -160,18 +160,18 @@ class ObservationTracker:
         self.marked = self.environment.history.revision
 
     def pin(self, key: Key, test: Callable[[Json | None], bool]) -> None:
-        """A condition was met: what follows cannot lie before the first version that met it."""
+        """Continue from the first version that met a condition."""
         first = self.environment.history.first(key, test, revision=self.seen.get(key, 0))
         if first:
             self.seen[key] = max(self.seen.get(key, 0), first.revision)
 
     def wrote(self, key: Key, live: Json) -> None:
-        """We wrote the object: what follows cannot lie before that."""
+        """Continue from the version that the player has written."""
         self.environment.history.record(key[0], "MODIFIED", live)
         self.seen[key] = int(live["metadata"]["resourceVersion"])
 
     def matches_history(self, observed: ObservedObject) -> bool:
-        """Whether the object looks as seen, or did so a short while ago."""
+        """Return whether the object is as recorded, or was a short while ago."""
         adopted: list[Bindings] = []
         since = self.environment.now - AHEAD
         offers = self._recent_offers(observed.key, since) if observed.stale_offers is not None else {}
@@ -197,7 +197,7 @@ class ObservationTracker:
         return True
 
     def _recent_offers(self, key: Key, since: float) -> dict[frozenset[str], Any]:
-        """What the device listed lately, or nothing.
+        """Return the lists of types that the device showed recently, and the empty list.
 
         What a configured VF lists is an assumption of the recorded driver, and it is brought up to date only by the
         next scan or by chance: which of its former lists still shows is the outcome of a race.
@@ -212,7 +212,7 @@ class ObservationTracker:
         return offers
 
     def find_all(self, tracker: Iterable[Any]) -> list[Difference]:
-        """Let time pass until every sighting is found; what is still missing then, against what is there."""
+        """Advance the time until all objects are as recorded. Return the remaining differences."""
         missing = [observed for observed in tracker if not self._found(observed)]
         if missing:
             self.environment.refresh(from_api=True)

@@ -1,4 +1,4 @@
-"""Playing one recording, step by step, and comparing what comes back."""
+"""Play one recording step by step, and compare the results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A request that a recording repeated until it was accepted."""
+"""Repeat a request until it is accepted, as the recorder did."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sending a recorded request and comparing the answer."""
+"""Send recorded requests and compare the responses."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class RequestPlayer:
         self.tracker = tracker
 
     def ask(self, step: Step, *, at_once: Callable[[], None] = lambda: None) -> list[Difference]:
-        """`at_once` is what follows without any time between."""
+        """Play a request and compare the response. `at_once` is called without a delay."""
         request = step.request
         assert request is not None
         if request.method == "GET":
@@ -82,7 +82,7 @@ class RequestPlayer:
 
     # Writing.
     def _await_same_state(self, step: Step, request: Request) -> None:
-        """A write meets the state that the recorded one met: the status it answers, and what admission made of it.
+        """Wait until a write meets the recorded state: the same status, and the same result of admission.
 
         Both are tried without effect, as time in the lab passes at its own pace.
         """
@@ -176,7 +176,7 @@ class RequestPlayer:
         return []
 
     def _users(self) -> set[str]:
-        """Machines whose note names any device: one of them is as good as the other in a refusal."""
+        """Return the VMs with an allocation annotation, any of which a refusal may name."""
         listed = self.environment.api.get("/apis/kubevirt.io/v1/virtualmachines") or {}
         return {
             item["metadata"]["name"]
@@ -186,7 +186,7 @@ class RequestPlayer:
 
 
 def _key(request: Request) -> Key | None:
-    """The watched object that a request is about."""
+    """Return the key of the watched object that a request targets."""
     target = request.target
     if not _watched(request):
         return None

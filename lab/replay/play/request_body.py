@@ -1,4 +1,4 @@
-"""The body of a request as it is sent: what a recording drops, because it differs from run to run, is put back in."""
+"""Complete the body of a recorded request with values that differ from run to run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One lab per Harvester version, set back to its beginning before each recording."""
+"""Run recordings on one lab per Harvester version, which is reset before each recording."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ WITHOUT = frozenset({"kubevirt", "vsphere", "core-webhook"})
 
 class Runner:
     def __init__(self, run_root: Path, labs: dict[str, RunDir] | None = None) -> None:
-        """`labs` are those by version that run already; they are played on, and left running."""
+        """`labs` are running labs by version. They are used, and left running."""
         self._root = run_root
         self._labs: dict[str, RunDir] = dict(labs or {})
         self._closing = ExitStack()
@@ -50,7 +50,7 @@ class Runner:
         self._labs.clear()
 
     def play(self, recording: Recording) -> tuple[list[StepResult], list[str], float]:
-        """What each step came to, notes on the beginning, and the seconds it took."""
+        """Return the result of each step, notes on the initial state, and the seconds it took."""
         began = time.monotonic()
         with self._environment(recording) as environment:
             player = Player(recording, environment)
@@ -89,7 +89,7 @@ class Runner:
         return self._labs[version]
 
     def _scenario(self, recording: Recording) -> str:
-        """The hosts it was recorded on: those of the first recordings, or the cards it names."""
+        """Return a scenario with the hosts of the recording."""
         if not recording.gpus:
             return SCENARIO
         nodes = [

@@ -1,4 +1,4 @@
-"""Bringing a fresh lab to where a recording began, by the same requests that once led there."""
+"""Bring a fresh lab to the initial state of a recording, with the requests that led there."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PATIENCE = 180.0
 
 
 def set_up(recording: Recording, start: InitialState, environment: Environment, bindings: Bindings) -> list[str]:
-    """Notes on what could not be brought about."""
+    """Create the initial state. Return notes on what failed."""
     return _Setup(recording, start, environment, bindings).make()
 
 

@@ -1,4 +1,4 @@
-"""Watching for a while: the recorded transitions of a state against ours."""
+"""Observe a state for a while, and compare its transitions with the recorded ones."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class StateObservation:
         return differences, notes
 
     def _late(self) -> bool:
-        """Whether a last value has not come yet, so that more time may bring it."""
+        """Return whether a last value is still missing, so that more time may help."""
         return any(
             not same(_recorded_value(state_field, self.flat[-1]), ours[-1].value, self.bindings.trial())
             for state_field in self.state_fields
@@ -152,7 +152,7 @@ def _describe(values: list[Span]) -> str:
 def state_differences(
     state: Any, context: StepContext, environment: Environment, bindings: Bindings, *, mdev: bool
 ) -> tuple[list[Difference], list[str]]:
-    """A state looked at once."""
+    """Compare a state at one moment."""
     flat = flatten(state)
     state_fields = fields_of([state], context, mdev=mdev)
     samples = _samples_of([state])

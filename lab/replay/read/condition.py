@@ -1,4 +1,4 @@
-"""The phrases after which a recording waited, read as conditions on the world."""
+"""Parse the phrases for which a recording waited into conditions."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ OWNER = {
 
 
 class ClusterState(Protocol):
-    """What can be seen at the moment a condition is tested."""
+    """What a condition can test."""
 
     snapshot: Snapshot
 
@@ -67,7 +67,7 @@ def about(key: Key, test: Test) -> Condition:
 
 
 def parse_condition(phrase: str, title: str, context: StepContext) -> Condition | None:
-    """The condition behind the phrase, or None for a phrase that is not understood."""
+    """Return the condition for a phrase, or None if the phrase is unknown."""
     text = re.sub(r"\s+", " ", phrase).strip().rstrip(".")
     for candidate in (text, re.sub(r"\s*\([^)]*\)", "", text)):
         for pattern, build in GRAMMAR:
@@ -91,7 +91,7 @@ def types_of(obj: Json | None) -> Mapping[str, str]:
 
 
 def field_of(obj: Json | None, path: str) -> Any:
-    """A field by its dotted path; a bare name is looked for in status, then in spec."""
+    """Return a field by its dotted path. Look up a bare name in status, then in spec."""
     if obj is None:
         return None
     if path.startswith(("metadata.labels.", "metadata.annotations.")):
@@ -107,7 +107,7 @@ def field_of(obj: Json | None, path: str) -> Any:
 
 
 def plural_in(text: str) -> str | None:
-    """The resource that a text speaks of."""
+    """Return the resource that a text names."""
     for kind, plural in PLURAL.items():
         if kind != "Node" and re.search(rf"\b{kind}s?\b", text):
             return plural

@@ -1,4 +1,4 @@
-"""How the system stood when a recording began, told from the first thing the recording shows of each part.
+"""Derive the initial state of a recording from the first thing that it shows of each part.
 
 Scenarios were recorded one after the other on the same cluster, so most begin with what earlier ones left behind.
 An answer to a write shows the status before it, and the fields of the spec that the write left alone.
@@ -158,7 +158,7 @@ class _InitialStateReader:
                 self.start.machines.append((request.path.partition("?")[0], item))
                 self.posted.add(item["metadata"]["name"])
 
-    # What a step changes, so that later steps no longer show the beginning.
+    # What a step changes, so that later steps no longer show the initial state.
     def _mark_changes(self, step: Step) -> None:
         if step.act == "hostAction":
             self._mark_host_action(str(step.content["hostAction"]) + " " + step.title)
@@ -243,7 +243,7 @@ class _InitialStateReader:
 
 
 def written_spec(request: Request) -> Json:
-    """What a write sets in the spec, as far as it says so itself."""
+    """Return what the body of a write sets in the spec."""
     if isinstance(request.body, dict):
         return request.body.get("spec") or {}
     operations = request.body if isinstance(request.body, list) else []
@@ -251,7 +251,7 @@ def written_spec(request: Request) -> Json:
 
 
 def written_fields(request: Request) -> frozenset[str]:
-    """The fields of the spec that a write sets; `metadata` when it sets labels or annotations."""
+    """Return the fields of the spec that a write sets; `metadata` for labels or annotations."""
     body = request.body
     if isinstance(body, str):
         return frozenset(re.findall(r'"(enabled|vGPUTypeName)"', body))

@@ -1,4 +1,4 @@
-"""A recording: what was asked of a real system, step by step, and what it answered."""
+"""A recording: requests to a real system step by step, and its responses."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ LATER = re.compile(r"\b(\d+(?:\.\d+)?) s(?:econds)? later\b")
 
 @dataclass(frozen=True)
 class Target:
-    """What the path of a request points at."""
+    """The resource and object of a request path."""
 
     group: str
     version: str
@@ -118,7 +118,7 @@ class Step:
 
     @property
     def pause(self) -> float:
-        """Seconds that passed before the step without being recorded as a step of their own."""
+        """Return the seconds before the step that were not recorded as a step."""
         later = LATER.search(self.title)
         return float(later.group(1)) if later else 0.0
 

@@ -1,4 +1,4 @@
-"""What a phrase of a step refers to without saying so: the object, node and type of the steps before it."""
+"""The context of a step: object, node and type of the steps before it, to which its phrases refer."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class StepContext:
 
     @property
     def device(self) -> str | None:
-        """The vGPU device that the last requests were about."""
+        """Return the vGPU device of the last requests."""
         if self.subject and self.subject[0] in ("vgpudevices", "pcideviceclaims", "pcidevices"):
             return self.subject[1]
         return self.touched[-1] if self.touched else None
@@ -59,7 +59,7 @@ class StepContext:
 
 
 def resource_of(profile: str) -> str:
-    """The node's resource of a profile, also in the short spelling of the recordings (4Q)."""
+    """Return the resource name of a profile, also for the short spelling of the recordings (4Q)."""
     if profile.startswith("nvidia.com/"):
         return profile
     if re.fullmatch(r"\d+[A-Z]+", profile):
@@ -68,7 +68,7 @@ def resource_of(profile: str) -> str:
 
 
 def context_at(recording: Recording, index: int) -> StepContext:
-    """The scene in which the step with this index plays."""
+    """Return the context of the step with this index."""
     context = StepContext(recording.nodes, recording.nodes[0])
     for step in recording.steps[:index]:
         _follow(context, step)

@@ -1,4 +1,4 @@
-"""Virtual machines that the recorder deleted without recording it, told from what it saw afterwards."""
+"""Find VMs that were deleted without being recorded, from what later steps show."""
 
 from __future__ import annotations
 
@@ -53,13 +53,13 @@ def _gone(walk: _Walk, recording: Recording, step: Step) -> set[str]:
 
 
 def _takes_away(request: Request) -> bool:
-    """Whether the request is of the kind that is refused for a device in use."""
+    """Return whether the request is one that a device in use denies."""
     spec = request.body.get("spec") if isinstance(request.body, dict) else None
     return request.method == "DELETE" or (isinstance(spec, dict) and spec.get("enabled") is False)
 
 
 def _mentioned(recording: Recording, index: int, name: str) -> bool:
-    """Whether the step or a later one needs the machine."""
+    """Return whether the step or a later one needs the VM."""
     for step in recording.steps[index:]:
         if step.request and step.request.target.is_virtual_machine:
             if step.request.target.name == name:

@@ -1,4 +1,4 @@
-"""Disagreements that are expected, each with the limit of the recorded hardware that explains it."""
+"""Expected differences, each with the limit of the recorded hardware that explains it."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def expected(path: Path = KNOWN) -> list[Expected]:
 
 
 def reason_for(step: Step, differences: Iterable[Difference], entries: list[Expected]) -> str | None:
-    """The reason when every difference of the step has one."""
+    """Return the reason if all differences of the step are expected."""
     reasons = []
     for difference in differences:
         reason = next((entry.reason for entry in entries if entry.covers(step, difference)), None)

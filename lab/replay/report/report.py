@@ -1,4 +1,4 @@
-"""What a replay prints: each disagreement as recorded and ours, and how many steps agree."""
+"""Print each difference as recorded and in the lab, and the number of steps that agree."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class Report:
 
 
 def gathered(differences: list[Difference]) -> list[Difference]:
-    """The same difference on many devices, told once."""
+    """Merge equal differences of several devices."""
     places: dict[tuple[str, str, str], list[str]] = {}
     for difference in differences:
         device = DEVICE.search(difference.place)
