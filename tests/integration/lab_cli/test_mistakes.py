@@ -39,12 +39,12 @@ def test_it_is_told_by_the_real_command_too(command, tmp_path):
 class TestUp:
     def test_an_unknown_scenario_is_named_with_the_known_ones(self, quick_command, tmp_path):
         answer = quick_command("up", "--scenario", "nosuch", run_dir=tmp_path / "run")
-        assert_one_line(answer, "There is no scenario 'nosuch'", "default", "mixed")
+        assert_one_line(answer, "There is no scenario or file 'nosuch'", "default", "mixed")
         assert not (tmp_path / "run").exists()
 
     def test_a_directory_with_something_else_in_it_is_left_alone(self, quick_command, tmp_path):
         (tmp_path / "thesis.txt").write_text("mine")
-        assert_one_line(quick_command("up", run_dir=tmp_path), "is not empty and holds no lab")
+        assert_one_line(quick_command("up", run_dir=tmp_path), "is not empty and does not belong to a lab")
         quick_command("down", run_dir=tmp_path)
         assert [entry.name for entry in tmp_path.iterdir()] == ["thesis.txt"]
 
