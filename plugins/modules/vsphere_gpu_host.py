@@ -203,12 +203,12 @@ restarted:
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.vgpu.fleet.plugins.module_utils.module import reporting_errors
+from ansible_collections.vgpu.fleet.plugins.module_utils.module import finish, reporting_errors
 from ansible_collections.vgpu.fleet.plugins.module_utils.planning.request import NothingSelected, refuse_empty
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.host import plan as host_graphics
+from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.host.result import HostGraphicsResult
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.options import connection_spec, hosts_of, hosts_spec
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.read import fleet as snapshot
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.result import records
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.session import Session
 
 
@@ -240,35 +240,27 @@ def main() -> None:
         params = module.params
         refuse_empty(esxi_hosts=params["esxi_hosts"])
         if not params["cluster"] and not params["esxi_hosts"]:
-            # Both may be given and be empty. That must not mean every host there is.
+            # Both options can be empty. That must not select every host.
             raise NothingSelected(
                 "Neither cluster nor esxi_hosts names a host.", hint="Give one of them. Nothing was changed."
             )
+        request = host_graphics.HostGraphicsRequest.from_options(params)
         with Session.open(params) as session:
-            found = snapshot.read(session, **hosts_of(params))
             plan = host_graphics.plan(
-                found,
-                host_graphics.HostGraphicsRequest.from_options(params),
+                snapshot.read(session, **hosts_of(params)),
+                request,
                 named=params["esxi_hosts"] or [],
                 restart_xorg=params["restart_xorg"],
                 force=params["force"],
             )
             if plan.changed and not module.check_mode:
-                # Most tasks find everything in place and need none of this.
-                from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.host import apply as graphics_change
+                # Imported here: most tasks find nothing to change.
+                from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.host.apply import apply
 
-                found = graphics_change.apply(session, plan, seconds=params["wait_timeout"])
+                after = apply(session, plan, seconds=params["wait_timeout"])
             else:
-                found = plan.preview()
-        for warning in [*plan.warnings, *plan.left_to_do(found)]:
-            module.warn(warning)
-        module.exit_json(
-            changed=plan.changed,
-            hosts=plan.host_records(found),
-            gpus=records.gpu_records(found, found.fleet),
-            restarted=plan.restarted,
-            diff=plan.diff(found),
-        )
+                after = plan.preview()
+        finish(module, HostGraphicsResult(plan, after))
 
 
 if __name__ == "__main__":

@@ -306,7 +306,7 @@ vsphere:
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.vgpu.fleet.plugins.module_utils.module import reporting_errors
+from ansible_collections.vgpu.fleet.plugins.module_utils.module import ReadResult, finish, reporting_errors
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.options import connection_spec, hosts_of, hosts_spec
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.read import fleet as snapshot
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.result import records
@@ -332,14 +332,14 @@ def main() -> None:
         if profiles is not None:
             profiles = [found.known.resolve(profile) for profile in profiles]
         fleet = records.filtered(found.fleet, gpus=params["gpus"], profiles=profiles)
-        module.exit_json(
-            changed=False,
-            nodes=records.node_records(found, fleet),
-            vgpus=records.vgpu_records(fleet),
-            claims=[claim.as_dict() for claim in fleet.ordered_claims],
-            findings=[finding.as_dict() for finding in findings(found)],
-            vsphere={"version": found.inventory.api_version},
-        )
+        result = {
+            "nodes": records.node_records(found, fleet),
+            "vgpus": records.vgpu_records(fleet),
+            "claims": [claim.as_dict() for claim in fleet.ordered_claims],
+            "findings": [finding.as_dict() for finding in findings(found)],
+            "vsphere": {"version": found.inventory.api_version},
+        }
+        finish(module, ReadResult(result))
 
 
 if __name__ == "__main__":

@@ -492,7 +492,7 @@ restarted:
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.vgpu.fleet.plugins.module_utils.concealed_option import conceal
-from ansible_collections.vgpu.fleet.plugins.module_utils.module import reporting_errors
+from ansible_collections.vgpu.fleet.plugins.module_utils.module import finish, reporting_errors
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.options import connection_spec
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.session import Session
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm import run as vm_task
@@ -570,10 +570,8 @@ def main() -> None:
         request = request_of(module.params)
         conceal(module, "cloud_init", "meta_data")
         with Session.open(module.params) as session:
-            outcome = vm_task.run(session, request, check_mode=module.check_mode)
-        for warning in outcome.warnings:
-            module.warn(warning)
-        module.exit_json(**outcome.as_result())
+            result = vm_task.run(session, request, check_mode=module.check_mode)
+        finish(module, result)
 
 
 if __name__ == "__main__":

@@ -2,11 +2,11 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What vCenter refuses, in our words.
+"""Translate faults of vCenter into errors with a code, a message and a hint.
 
-A fault arrives at once or in a task (vsphere.md 8.1); both end here. Only the names of fault types are used, so this
-file needs no SDK. A message names the VM, the host, the profile or the privilege: the fault often does not, so whoever
-made the call says what it was about.
+A fault is the answer to a call or the error of a task (vsphere.md 8.1); both end here. Only the names of fault types
+are used, so this file needs no SDK. A message names the VM, the host, the profile or the privilege. The fault often
+does not name them, so the caller passes an Operation.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from ansible_collections.vgpu.fleet.plugins.module_utils.errors import FleetErro
 
 NameOf = Callable[[Any], str]
 
-# Answers that leave open what became of a request: somebody else's task was in the way, the session or the host was
-# gone, or the fault is not known here.
+# After these the state of the request is unknown: another task was in progress, the session or the host was lost, or
+# the fault is not in the tables below.
 UNCERTAIN = frozenset({"conflict", "session_ended", "host_unavailable", "not_found", "vsphere_fault"})
 
 
 @dataclass(frozen=True)
 class Operation:
-    """What a call is about. `doing` ends the sentence that begins with "vCenter refused to"."""
+    """The purpose of a call. `doing` completes the sentence "vCenter refused to ..."."""
 
     doing: str
     vm: str = ""
@@ -37,16 +37,20 @@ class Operation:
         return replace(self, host=host)
 
     @property
-    def wanted(self) -> str:
+    def devices(self) -> str:
         return join_names(self.profiles) if self.profiles else "its devices"
 
     @property
-    def where(self) -> str:
+    def the_host(self) -> str:
         return f"host {self.host}" if self.host else "the host"
+
+    @property
+    def the_vm(self) -> str:
+        return f"VM {self.vm}" if self.vm else "the VM"
 
 
 class VsphereError(FleetError):
-    """An answer of vCenter that is not a success. `fault` is the name of its type, such as `NoPermission`."""
+    """A refusal by vCenter. `fault` is the name of the fault's type, such as `NoPermission`."""
 
     code = "vsphere_fault"
 
@@ -66,7 +70,7 @@ class VsphereError(FleetError):
 
 @dataclass(frozen=True)
 class FaultInfo:
-    """A fault as it was understood: `why` ends a sentence that begins with what was refused."""
+    """The translation of a fault. `why` completes a sentence that begins with the operation."""
 
     code: str
     why: str
@@ -74,38 +78,58 @@ class FaultInfo:
     retryable: bool = False
 
 
-Reader = Callable[[Any, Operation, NameOf], FaultInfo]
+Translator = Callable[[Any, Operation, NameOf], FaultInfo]
 
 
 def error_from(fault: Any, subject: Operation, name_of: NameOf | None = None) -> VsphereError:
-    """The error for a fault. `name_of` gives the name of an object that a fault refers to."""
-    known = _read(fault, subject, name_of or moid_of)
+    """Return the error for a fault. `name_of` returns the name of an object that the fault refers to."""
+    info = _translate(fault, subject, name_of or moid_of)
     return VsphereError(
-        f"vCenter refused to {subject.doing}: {_sentence(known.why)}",
-        hint=known.hint,
+        f"vCenter refused to {subject.doing}: {_sentence(info.why)}",
+        hint=info.hint,
         fault=fault_name(fault),
-        code=known.code,
-        retryable=known.retryable,
+        code=info.code,
+        retryable=info.retryable,
     )
 
 
-def _read(fault: Any, subject: Operation, name_of: NameOf) -> FaultInfo:
+def _translate(fault: Any, subject: Operation, name_of: NameOf) -> FaultInfo:
     for name in fault_names(fault):
-        reader = READERS.get(name)
-        if reader:
-            return reader(fault, subject, name_of)
+        if name in FAULT_TRANSLATORS:
+            return FAULT_TRANSLATORS[name](fault, subject, name_of)
+        if name in FAULT_TEMPLATES:
+            info = FAULT_TEMPLATES[name]
+            return replace(info, why=info.why.format(**_fields(fault, subject, name_of)))
     about = ", ".join(_about(subject))
     text = text_of(fault) or f"it answered {fault_name(fault)}"
     return FaultInfo("vsphere_fault", _with(text, f"({about})" if about else "", *_about_names(subject)))
 
 
-# What a fault says
+def _fields(fault: Any, subject: Operation, name_of: NameOf) -> dict[str, str]:
+    """Return the fields of FAULT_TEMPLATES: what the operation is about, and what the fault itself names."""
+    host, target = getattr(fault, "host", None), getattr(fault, "obj", None)
+    device = str(getattr(fault, "device", None) or subject.devices)
+    return {
+        "vm": subject.the_vm,
+        "devices": subject.devices,
+        "host": f"host {name_of(host)}" if host is not None else subject.the_host,
+        "vm_or_host": subject.the_vm if subject.vm else subject.the_host,
+        "object": name_of(target) if target is not None else subject.vm or subject.the_host,
+        "name": str(getattr(fault, "name", None) or subject.vm),
+        "device": _with(device, f"({subject.devices})", *(subject.profiles or (device,))),
+        "current": str(getattr(fault, "currentVersion", None) or "?"),
+        "expected": str(getattr(fault, "expectedVersion", None) or "?"),
+        "text": _text_in_brackets(fault),
+    }
+
+
+# The content of a fault
 def fault_name(fault: Any) -> str:
     return next(iter(fault_names(fault)), "")
 
 
 def fault_names(fault: Any) -> Iterable[str]:
-    """The names of a fault's type and of its ancestors, the most special first."""
+    """Yield the names of the fault's type and of its base types, the most specific first."""
     for kind in type(fault).__mro__:
         name = kind.__name__.rsplit(".", 1)[-1]
         if name not in ("Exception", "BaseException", "object", "DataObject", "Base", "ManagedObject"):
@@ -113,7 +137,7 @@ def fault_names(fault: Any) -> Iterable[str]:
 
 
 def text_of(fault: Any) -> str:
-    """The useful words of a fault, which stand in different places (vsphere.md 8.1)."""
+    """Return the texts of a fault, which are in different places (vsphere.md 8.1)."""
     texts: list[str] = []
     while fault is not None:
         messages = [getattr(entry, "message", None) for entry in getattr(fault, "faultMessage", None) or []]
@@ -139,7 +163,7 @@ def _clause(text: str) -> str:
 
 
 def _with(text: str, extra: str, *names: str) -> str:
-    """The text, with what is missing in it."""
+    """Append `extra` unless the text has all of these names already."""
     if not extra or (names and all(name in text for name in names)):
         return text
     return f"{_clause(text)} {extra}"
@@ -155,75 +179,28 @@ def _about_names(subject: Operation) -> list[str]:
     return [name for name in (subject.vm, subject.host, *subject.profiles) if name]
 
 
-def _told(fault: Any) -> str:
+def _text_in_brackets(fault: Any) -> str:
     text = text_of(fault)
     return f" ({_clause(text)})" if text else ""
 
 
-# The faults that have words of their own
-def _no_room(fault: Any, subject: Operation, _name_of: NameOf) -> FaultInfo:
-    return FaultInfo(
-        "no_room",
-        f"no GPU of {subject.where} has room for {subject.wanted}{_told(fault)}",
-        hint="See what is free, and why the rest is not: vgpu.fleet.vgpu_availability with platform vsphere.",
-    )
-
-
+# Faults whose translation takes more than a template
 def _power_state(fault: Any, subject: Operation, _name_of: NameOf) -> FaultInfo:
     states = {"poweredOn": "powered on", "poweredOff": "powered off", "suspended": "suspended"}
     existing, requested = (
         states.get(str(getattr(fault, field, "") or ""), "") for field in ("existingState", "requestedState")
     )
-    who = f"VM {subject.vm}" if subject.vm else "the VM"
     needed = f" and would have to be {requested}" if requested and requested != existing else ""
-    return FaultInfo("invalid_power_state", f"{who} is {existing or 'in the wrong power state'}{needed}{_told(fault)}")
-
-
-def _hot_plug(fault: Any, subject: Operation, _name_of: NameOf) -> FaultInfo:
-    who = f"VM {subject.vm}" if subject.vm else "the VM"
     return FaultInfo(
         "invalid_power_state",
-        f"{subject.wanted} cannot be added or removed while {who} runs{_told(fault)}",
-        hint="Power it off first, or allow it with power_cycle.",
+        f"{subject.the_vm} is {existing or 'in the wrong power state'}{needed}{_text_in_brackets(fault)}",
     )
-
-
-def _backing(fault: Any, subject: Operation, _name_of: NameOf) -> FaultInfo:
-    return FaultInfo(
-        "profile_not_offered",
-        f"no host in reach offers {subject.wanted}{_told(fault)}",
-        hint="vgpu.fleet.vsphere_gpu_info lists what each host offers.",
-    )
-
-
-def _hardware_version(fault: Any, subject: Operation, _name_of: NameOf) -> FaultInfo:
-    has, needs = (getattr(fault, field, None) or "?" for field in ("currentVersion", "expectedVersion"))
-    who = f"VM {subject.vm}" if subject.vm else "the VM"
-    return FaultInfo(
-        "hardware_version",
-        f"{subject.wanted} needs hardware version {needs}, and {who} has {has}{_told(fault)}",
-        hint="Upgrade its hardware, or let prepare do it.",
-    )
-
-
-def _unsupported(fault: Any, subject: Operation, _name_of: NameOf) -> FaultInfo:
-    device = getattr(fault, "device", None) or subject.wanted
-    return FaultInfo(
-        "device_not_supported",
-        _with(f"{subject.where} cannot serve {device}{_told(fault)}", f"({subject.wanted})", *subject.profiles),
-        hint="vgpu.fleet.vsphere_gpu_info lists what each host offers.",
-    )
-
-
-def _too_many(fault: Any, subject: Operation, _name_of: NameOf) -> FaultInfo:
-    who = f"VM {subject.vm}" if subject.vm else "the VM"
-    return FaultInfo("too_many_devices", f"{who} would have too many devices: {subject.wanted}{_told(fault)}")
 
 
 def _device_spec(fault: Any, subject: Operation, _name_of: NameOf) -> FaultInfo:
     index = getattr(fault, "deviceIndex", None)
     which = f"device change {index} is not acceptable" if index is not None else "the devices are not acceptable"
-    return FaultInfo("invalid_device", f"{which} for {subject.wanted}{_told(fault)}")
+    return FaultInfo("invalid_device", f"{which} for {subject.devices}{_text_in_brackets(fault)}")
 
 
 def _vm_config(fault: Any, subject: Operation, _name_of: NameOf) -> FaultInfo:
@@ -243,7 +220,7 @@ def _vm_config(fault: Any, subject: Operation, _name_of: NameOf) -> FaultInfo:
 
 def _memory(fault: Any, subject: Operation, name_of: NameOf) -> FaultInfo:
     host = getattr(fault, "host", None)
-    where = f"host {name_of(host)}" if host is not None else subject.where
+    where = f"host {name_of(host)}" if host is not None else subject.the_host
     unreserved, requested = (getattr(fault, field, None) for field in ("unreserved", "requested"))
     sizes = (
         f": {_mib(requested)} would have to be reserved and {_mib(unreserved)} are not yet"
@@ -252,7 +229,7 @@ def _memory(fault: Any, subject: Operation, name_of: NameOf) -> FaultInfo:
     )
     return FaultInfo(
         "insufficient_memory",
-        f"{where}, or its resource pool, has too little memory{sizes}{_told(fault)}",
+        f"{where}, or its resource pool, has too little memory{sizes}{_text_in_brackets(fault)}",
         hint="A VM with a vGPU has all its memory reserved: use less of it, or another host or resource pool.",
     )
 
@@ -262,18 +239,18 @@ def _mib(size: int) -> str:
 
 
 def _no_host(fault: Any, subject: Operation, name_of: NameOf) -> FaultInfo:
-    """DRS tells the reason of each host (vsphere.md 6.1): those are what matters."""
+    """Name the reason of each host, which DRS returns (vsphere.md 6.1)."""
     hosts = list(getattr(fault, "host", None) or [])
     errors = list(getattr(fault, "error", None) or [])
     if not errors:
-        return FaultInfo("no_compatible_host", f"no host can take {subject.wanted}{_told(fault)}")
+        return FaultInfo("no_compatible_host", f"no host can take {subject.devices}{_text_in_brackets(fault)}")
     names = [name_of(host) for host in hosts] + ["?"] * (len(errors) - len(hosts))
-    found = [(name, _read(error, subject.on(name), name_of)) for name, error in zip(names, errors, strict=False)]
-    reasons = [f"{name}: {_clause(reading.why)}" for name, reading in found]
-    hints = list(dict.fromkeys(reading.hint for _name, reading in found if reading.hint))
+    found = [(name, _translate(error, subject.on(name), name_of)) for name, error in zip(names, errors, strict=False)]
+    reasons = [f"{name}: {_clause(info.why)}" for name, info in found]
+    hints = list(dict.fromkeys(info.hint for _name, info in found if info.hint))
     return FaultInfo(
         "no_compatible_host",
-        f"no host can take {subject.wanted}. {'; '.join(reasons)}",
+        f"no host can take {subject.devices}. {'; '.join(reasons)}",
         hint=" ".join(hints),
         retryable=False,
     )
@@ -288,88 +265,74 @@ def _permission(fault: Any, subject: Operation, name_of: NameOf) -> FaultInfo:
     where = f" on {name_of(target)}" if target is not None else "".join(f" on {part}" for part in _about(subject)[:1])
     return FaultInfo(
         "forbidden",
-        f"the privilege {named} is missing{where}{_told(fault)}"
+        f"the privilege {named} is missing{where}{_text_in_brackets(fault)}"
         if named != "none"
-        else f"a privilege is missing{where}{_told(fault)}",
+        else f"a privilege is missing{where}{_text_in_brackets(fault)}",
         hint="Give it to the user's role. The privileges each module needs are in the collection's documentation.",
     )
-
-
-def _conflict(fault: Any, subject: Operation, _name_of: NameOf) -> FaultInfo:
-    who = f"VM {subject.vm}" if subject.vm else subject.where
-    return FaultInfo(
-        "conflict", f"{who} is being changed by someone else{_told(fault)}", "Run it again.", retryable=True
-    )
-
-
-def _duplicate(fault: Any, subject: Operation, name_of: NameOf) -> FaultInfo:
-    name = getattr(fault, "name", None) or subject.vm
-    return FaultInfo("duplicate_name", f"the name {name} is taken{_told(fault)}")
-
-
-def _licence(fault: Any, subject: Operation, _name_of: NameOf) -> FaultInfo:
-    return FaultInfo(
-        "not_licensed",
-        f"the licence of {subject.where} does not cover {subject.wanted}{_told(fault)}",
-        hint="vGPUs need vSphere Enterprise Plus, or vSphere Foundation or Cloud Foundation.",
-    )
-
-
-def _gone(fault: Any, subject: Operation, name_of: NameOf) -> FaultInfo:
-    target = getattr(fault, "obj", None)
-    who = name_of(target) if target is not None else subject.vm or subject.where
-    return FaultInfo("not_found", f"{who} is not there any more{_told(fault)}")
-
-
-def _hindered(fault: Any, subject: Operation, _name_of: NameOf) -> FaultInfo:
-    who = f"VM {subject.vm}" if subject.vm else "the VM"
-    return FaultInfo("hindered_by_vgpu", f"{who} cannot do that while it has {subject.wanted}{_told(fault)}")
-
-
-def _host_state(fault: Any, subject: Operation, name_of: NameOf) -> FaultInfo:
-    host = getattr(fault, "host", None)
-    where = f"host {name_of(host)}" if host is not None else subject.where
-    return FaultInfo("host_unavailable", f"{where} is not available{_told(fault)}")
 
 
 def _argument(fault: Any, subject: Operation, _name_of: NameOf) -> FaultInfo:
     field = str(getattr(fault, "invalidProperty", None) or "")
     which = f"{field} is not acceptable" if field else "an argument is not acceptable"
     about = ", ".join(_about(subject))
-    return FaultInfo("invalid_argument", which + (f" for {about}" if about else "") + _told(fault))
+    return FaultInfo("invalid_argument", which + (f" for {about}" if about else "") + _text_in_brackets(fault))
 
 
-def _session(fault: Any, subject: Operation, _name_of: NameOf) -> FaultInfo:
-    return FaultInfo("session_ended", f"the session has ended{_told(fault)}", "Run it again.", retryable=True)
-
-
-READERS: Mapping[str, Reader] = {
-    "InsufficientGraphicsResourcesFault": _no_room,
+FAULT_TRANSLATORS: Mapping[str, Translator] = {
     "InvalidPowerState": _power_state,
-    "DeviceHotPlugNotSupported": _hot_plug,
-    "InvalidDeviceBacking": _backing,
-    "DeviceUnsupportedForVmVersion": _hardware_version,
-    "DeviceUnsupportedForVmPlatform": _unsupported,
-    "DeviceNotSupported": _unsupported,
-    "DeviceBackingNotSupported": _unsupported,
-    "TooManyDevices": _too_many,
     "InvalidDeviceSpec": _device_spec,
     "VmConfigFault": _vm_config,
     "InsufficientMemoryResourcesFault": _memory,
     "InsufficientHostMemoryCapacityFault": _memory,
     "NoCompatibleHost": _no_host,
     "NoPermission": _permission,
-    "ConcurrentAccess": _conflict,
-    "TaskInProgress": _conflict,
-    "DuplicateName": _duplicate,
-    "RestrictedVersion": _licence,
-    "NotEnoughLicenses": _licence,
-    "ManagedObjectNotFound": _gone,
-    "SnapshotIncompatibleDeviceInVm": _hindered,
-    "VMotionNotSupported": _hindered,
-    "FeatureRequirementsNotMet": _hindered,
-    "HostNotConnected": _host_state,
-    "InvalidHostState": _host_state,
     "InvalidArgument": _argument,
-    "NotAuthenticated": _session,
+}
+
+LIST_OFFERS = "vgpu.fleet.vsphere_gpu_info lists what each host offers."
+_UNSUPPORTED = FaultInfo("device_not_supported", "{host} cannot serve {device}{text}", LIST_OFFERS)
+_CONFLICT = FaultInfo("conflict", "{vm_or_host} is being changed by another task{text}", "Run the task again.", True)
+_LICENSE = FaultInfo(
+    "not_licensed",
+    "the license of {host} does not cover {devices}{text}",
+    "vGPUs require vSphere Enterprise Plus, vSphere Foundation or Cloud Foundation.",
+)
+_HINDERED = FaultInfo("hindered_by_vgpu", "{vm} cannot do that while it has {devices}{text}")
+_HOST_UNAVAILABLE = FaultInfo("host_unavailable", "{host} is not available{text}")
+
+# Code, template and hint by type of fault. `_fields` returns the fields of the templates.
+FAULT_TEMPLATES: Mapping[str, FaultInfo] = {
+    "InsufficientGraphicsResourcesFault": FaultInfo(
+        "no_room",
+        "no GPU of {host} has room for {devices}{text}",
+        "See what is free, and why the rest is not: vgpu.fleet.vgpu_availability with platform vsphere.",
+    ),
+    "DeviceHotPlugNotSupported": FaultInfo(
+        "invalid_power_state",
+        "{devices} cannot be added or removed while {vm} runs{text}",
+        "Power off the VM first, or permit it with power_cycle.",
+    ),
+    "InvalidDeviceBacking": FaultInfo("profile_not_offered", "no host in reach offers {devices}{text}", LIST_OFFERS),
+    "DeviceUnsupportedForVmVersion": FaultInfo(
+        "hardware_version",
+        "{devices} needs hardware version {expected}, and {vm} has {current}{text}",
+        "Upgrade the hardware version of the VM, or set prepare to true.",
+    ),
+    "DeviceUnsupportedForVmPlatform": _UNSUPPORTED,
+    "DeviceNotSupported": _UNSUPPORTED,
+    "DeviceBackingNotSupported": _UNSUPPORTED,
+    "TooManyDevices": FaultInfo("too_many_devices", "{vm} would have too many devices: {devices}{text}"),
+    "ConcurrentAccess": _CONFLICT,
+    "TaskInProgress": _CONFLICT,
+    "DuplicateName": FaultInfo("duplicate_name", "the name {name} is taken{text}"),
+    "RestrictedVersion": _LICENSE,
+    "NotEnoughLicenses": _LICENSE,
+    "ManagedObjectNotFound": FaultInfo("not_found", "{object} does not exist any more{text}"),
+    "SnapshotIncompatibleDeviceInVm": _HINDERED,
+    "VMotionNotSupported": _HINDERED,
+    "FeatureRequirementsNotMet": _HINDERED,
+    "HostNotConnected": _HOST_UNAVAILABLE,
+    "InvalidHostState": _HOST_UNAVAILABLE,
+    "NotAuthenticated": FaultInfo("session_ended", "the session has ended{text}", "Run the task again.", True),
 }

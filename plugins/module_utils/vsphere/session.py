@@ -101,11 +101,11 @@ class Session:
         except (OSError, HTTPException) as error:
             raise BadConnection(f"The connection to vCenter broke while it was to {subject.doing}: {error}.") from error
         except KeyError as error:
-            # pyVmomi dies on faults that it does not know (vsphere.md 8.3).
-            raise BadConnection(
-                f"vCenter refused to {subject.doing} with a fault that pyVmomi does not know: {error}.",
-                hint="Update pyVmomi.",
-            ) from error
+            # pyVmomi raises KeyError for fault types that it does not know (vsphere.md 8.3).
+            unknown = _unknown_fault(error)
+            if unknown is None:
+                raise
+            raise error_from(unknown, subject, self.name_of) from error
 
     def reopen(self, ended: str | None = None) -> None:
         """Log in again, unless another thread has done so since the session with this cookie ended."""
@@ -122,16 +122,22 @@ class Session:
 
     # Reading
     def collect(self, subject: Operation, *filters: Any) -> list[tuple[Any, Properties]]:
-        """The answer to filter specs as pairs of object and properties: one call, unless the server turns pages."""
+        """Return pairs of object and properties for filter specs: one call, unless the server returns pages.
+
+        If the session ends meanwhile, log in and read again from the first page: pages belong to their session.
+        """
+        return self.call(subject, self._collect, filters)
+
+    def _collect(self, filters: Sequence[Any]) -> list[tuple[Any, Properties]]:
         collector = self.content.propertyCollector
         options = self.vmodl.query.PropertyCollector.RetrieveOptions()
         found: list[tuple[Any, Properties]] = []
-        result = self.call(subject, collector.RetrievePropertiesEx, list(filters), options)
+        result = collector.RetrievePropertiesEx(list(filters), options)
         while result is not None:
-            found.extend((entry.obj, self._properties(entry, subject)) for entry in result.objects)
+            found.extend((entry.obj, self._properties(entry)) for entry in result.objects)
             if not result.token:
                 break
-            result = self.call(subject, collector.ContinueRetrievePropertiesEx, result.token)
+            result = collector.ContinueRetrievePropertiesEx(result.token)
         return found
 
     def read(self, subject: Operation, references: Iterable[Any], paths: Sequence[str]) -> list[tuple[Any, Properties]]:
@@ -149,15 +155,38 @@ class Session:
             reportMissingObjectsInResults=True,
         )
 
-    def _properties(self, entry: Any, subject: Operation) -> Properties:
-        for missing in entry.missingSet or []:
-            if isinstance(missing.fault, self.vim.fault.NoPermission):
-                raise error_from(missing.fault, subject, self.name_of)
+    def _properties(self, entry: Any) -> Properties:
+        self.raise_refusal(entry.missingSet)
         # vCenter stores names in an escaped form that nobody writes.
         return {
             change.name: real_name(change.val) if change.name == "name" else change.val
             for change in entry.propSet or []
         }
+
+    def raise_refusal(self, missing_set: Iterable[Any] | None) -> None:
+        """Raise the fault of properties that cannot be read: no permission, or no session (NotAuthenticated)."""
+        for missing in missing_set or ():
+            if isinstance(missing.fault, self.vim.fault.NoPermission):
+                raise missing.fault
+
+
+def _unknown_fault(error: KeyError) -> Any:
+    """Return an object with name and text of a fault that pyVmomi could not read, or None for any other KeyError.
+
+    pyVmomi names the type in the KeyError, such as `urn:vim25 InvalidPowerStateFault`. When it looks the type up, it
+    has read the text of the fault already.
+    """
+    text, inside = "", False
+    trace = error.__traceback__
+    while trace is not None:
+        if trace.tb_frame.f_globals.get("__name__") == "pyVmomi.SoapAdapter":
+            inside = True
+            text = str(getattr(trace.tb_frame.f_locals.get("self"), "msg", None) or text)
+        trace = trace.tb_next
+    if not inside or not error.args:
+        return None
+    name = str(error.args[0]).rsplit(" ", 1)[-1]
+    return type(name, (), {"localizedMessage": f"{name}: {text}" if text else f"it answered {name}"})()
 
 
 def _connect(params: Mapping[str, Any]) -> Session:

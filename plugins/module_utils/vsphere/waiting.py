@@ -2,13 +2,13 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Waiting for properties of objects: vCenter tells when they change, nobody asks again and again."""
+"""Wait for properties of objects. vCenter reports changes, so nothing is polled."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from ansible_collections.vgpu.fleet.plugins.module_utils.progress import reporting
@@ -16,7 +16,7 @@ from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.faults import O
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.session import Properties, Session
 
 # vCenter answers at the latest after so many seconds, so that proxies do not cut the line.
-PATIENCE = 60
+MAX_WAIT_SECONDS = 60
 
 Seen = Mapping[Any, Properties]
 
@@ -30,7 +30,7 @@ def until(
     *,
     timeout: float,
 ) -> dict[Any, Properties]:
-    """Watch objects of one type until `done`, or until the time is over, and return what was seen last."""
+    """Watch objects of one type until `done` or until the timeout. Return their last known properties."""
     deadline = time.monotonic() + timeout
     with reporting(lambda: f"waiting for vCenter to {subject.doing}", lambda: deadline - time.monotonic()):
         while True:
@@ -39,9 +39,9 @@ def until(
                 watch.until(done, deadline)
                 return watch.seen
             except session.vim.fault.NotAuthenticated:
-                # The watch went with its session; what it looks at did not.
+                # The filter has ended with its session. Log in, unless another thread has, and create it again.
                 with session.reporting(subject):
-                    session.reopen()
+                    session.reopen(watch.cookie)
             finally:
                 watch.close()
 
@@ -55,13 +55,13 @@ def until_holds(
     *,
     timeout: float,
 ) -> Properties | None:
-    """Watch one object and return its properties once `holds` is true of them, or None when the time is over."""
+    """Watch one object. Return its properties once `holds` is true of them, or None after the timeout."""
     seen = until(session, subject, [reference], paths, lambda seen: holds(seen[reference]), timeout=timeout)[reference]
     return seen if holds(seen) else None
 
 
 class _Watch:
-    """A property filter and what it has shown so far."""
+    """A property filter and the properties that it has reported."""
 
     def __init__(self, session: Session, subject: Operation, references: Sequence[Any], paths: Sequence[str]) -> None:
         self._session = session
@@ -71,27 +71,39 @@ class _Watch:
         wanted = session.objects_filter(references, paths)
         # Changes are reported with the whole property, never with a part of it.
         self._filter = session.call(subject, self._collector.CreateFilter, wanted, False)
+        self.cookie = session.stub.cookie
 
     def until(self, done: Callable[[Seen], bool], deadline: float) -> None:
         version = ""
         while True:
             left = deadline - time.monotonic()
-            # The first answer comes at once and says how things are.
+            # The first answer comes at once and has the present properties.
             if version and (done(self.seen) or left <= 0):
                 return
-            update = self._next(version, max(1, int(min(left, PATIENCE))))
+            update = self._next(version, max(1, int(min(left, MAX_WAIT_SECONDS))))
             if update is None:
                 continue
             version = update.version
             for entry in (entry for changed in update.filterSet or [] for entry in changed.objectSet or []):
+                with self._reporting():
+                    self._session.raise_refusal(entry.missingSet)
                 for change in entry.changeSet or []:
                     self.seen[entry.obj][change.name] = change.val
 
     def _next(self, version: str, seconds: int) -> Any:
         options = self._session.vmodl.query.PropertyCollector.WaitOptions(maxWaitSeconds=seconds)
+        if self._session.stub.cookie != self.cookie:
+            # Another thread has logged in: this filter is gone, and a wait would never return.
+            raise self._session.vim.fault.NotAuthenticated
+        with self._reporting():
+            return self._collector.WaitForUpdatesEx(version, options)
+
+    @contextmanager
+    def _reporting(self) -> Iterator[None]:
+        """Turn faults into errors, but for the end of the session."""
         ended: Any = self._session.vim.fault.NotAuthenticated
         try:
-            return self._collector.WaitForUpdatesEx(version, options)
+            yield
         except ended:
             raise
         except Exception:

@@ -269,7 +269,7 @@ def test_a_refused_read_names_the_privilege_or_the_licence(vcenter, playbooks):
     first, second = playbooks(vcenter).tasks(*[("vsphere_gpu_info", {})] * 2)
     assert (first.code, second.code) == ("forbidden", "not_licensed")
     assert "System.Read" in first.message
-    assert "licence" in second.message
+    assert "license" in second.message
 
 
 def test_a_session_that_ends_in_the_middle_is_opened_again(vcenter, playbooks):

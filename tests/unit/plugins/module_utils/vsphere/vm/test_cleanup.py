@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import pytest
 from ansible_collections.vgpu.fleet.plugins.module_utils.errors import FleetError
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere import tasks
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.faults import READERS, UNCERTAIN, VsphereError
+from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.faults import FAULT_TEMPLATES, UNCERTAIN, VsphereError
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.session import BadConnection
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.tasks import TaskTimeout
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm import apply as vm_change
@@ -88,12 +88,9 @@ def test_a_vm_that_runs_or_has_run_is_kept_whatever_failed(cleaned_up):
 
 
 def test_every_fault_that_is_retried_is_uncertain():
-    fault = SimpleNamespace()
-    read = {reader(fault, SimpleNamespace(vm="", where="", wanted="", profiles=()), str) for reader in RETRIED}
-    assert {reading.code for reading in read if reading.retryable} <= UNCERTAIN
-
-
-RETRIED = [READERS["TaskInProgress"], READERS["ConcurrentAccess"], READERS["NotAuthenticated"]]
+    retried = {info.code for info in FAULT_TEMPLATES.values() if info.retryable}
+    assert retried == {"conflict", "session_ended"}
+    assert retried <= UNCERTAIN
 
 
 # A14: after a change that failed

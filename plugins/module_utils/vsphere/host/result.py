@@ -1,0 +1,35 @@
+# Copyright: (c) 2026, The vgpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The result of a task that manages host graphics: the same keys after a run and in check mode. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.host.plan import Plan
+from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.read.fleet import Snapshot
+from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.result import records
+
+
+@dataclass(frozen=True)
+class HostGraphicsResult:
+    """A plan and the hosts after it, or in check mode the hosts as they would be."""
+
+    plan: Plan
+    after: Snapshot
+
+    @property
+    def warnings(self) -> list[str]:
+        return [*self.plan.warnings, *self.plan.left_to_do(self.after)]
+
+    def as_result(self) -> dict[str, Any]:
+        return {
+            "changed": self.plan.changed,
+            "hosts": self.plan.host_records(self.after),
+            "gpus": records.gpu_records(self.after, self.after.fleet),
+            "restarted": self.plan.restarted,
+            "diff": self.plan.diff(self.after),
+        }
