@@ -18,6 +18,7 @@ from ansible_collections.vgpu.fleet.plugins.plugin_utils.views.shared_file impor
 ARGUMENTS = {
     "results": {"type": "raw", "required": True},
     "info": {"type": "dict", "required": True},
+    "availability": {"type": "dict"},
     "layout": {"type": "list", "elements": "dict", "default": []},
     "cluster": {"type": "str"},
     "html": {"type": "path"},
@@ -37,7 +38,13 @@ class ActionModule(ActionBase):  # type: ignore[misc]
         cluster = args["cluster"] or str((task_vars or {}).get("inventory_hostname", ""))
         result["changed"] = False
         try:
-            plan = fleet_plan(args["results"], args["info"], layout=args["layout"], cluster=cluster)
+            plan = fleet_plan(
+                args["results"],
+                args["info"],
+                layout=args["layout"],
+                cluster=cluster,
+                availability=args["availability"],
+            )
             result.update({key: plan[key] for key in ("summary", "lines", "steps", "stops", "waits", "notes")}, file="")
             if args["html"]:
                 now, run = time.time(), this_run()

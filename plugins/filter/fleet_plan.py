@@ -17,12 +17,13 @@ options:
   _input:
     description:
       - The result of M(vgpu.fleet.harvester_vgpu), M(vgpu.fleet.harvester_mig), M(vgpu.fleet.harvester_sriov_gpu),
-        M(vgpu.fleet.harvester_reprofile) or M(vgpu.fleet.rancher_gpu_pool) in check mode, or a list of them in the
-        order of the tasks. Results of loops and of skipped tasks may be among them.
+        M(vgpu.fleet.harvester_reprofile), M(vgpu.fleet.rancher_gpu_pool), M(vgpu.fleet.vsphere_gpu_host) or
+        M(vgpu.fleet.vsphere_vgpu_vm) in check mode, or a list of them in the order of the tasks. Results of loops and
+        of skipped tasks may be among them.
     type: raw
     required: true
   info:
-    description: The result of M(vgpu.fleet.harvester_gpu_info) before it.
+    description: The result of M(vgpu.fleet.harvester_gpu_info) or M(vgpu.fleet.vsphere_gpu_info) before it.
     type: dict
     required: true
   layout:
@@ -34,6 +35,9 @@ options:
     description: The name of the cluster.
     type: str
     default: ""
+  availability:
+    description: The result of M(vgpu.fleet.vgpu_availability) for the same hosts. Required for a vCenter.
+    type: dict
 author:
   - The vgpu.fleet contributors (@vgpu-fleet)
 """
@@ -74,10 +78,14 @@ from ansible_collections.vgpu.fleet.plugins.plugin_utils.views import plan
 
 
 def fleet_plan(
-    results: Any, info: Mapping[str, Any], layout: Sequence[Mapping[str, Any]] = (), cluster: str = ""
+    results: Any,
+    info: Mapping[str, Any],
+    layout: Sequence[Mapping[str, Any]] = (),
+    cluster: str = "",
+    availability: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     try:
-        return plan.fleet_plan(results, info, layout=layout, cluster=cluster)
+        return plan.fleet_plan(results, info, layout=layout, cluster=cluster, availability=availability)
     except FleetError as error:
         raise AnsibleFilterError(str(error)) from error
 

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: plan_report
-short_description: Tell and draw what a dry run would change on a Harvester
+short_description: Describe and draw what a dry run would change
 version_added: 0.1.0
 author:
   - The vgpu.fleet contributors (@vgpu-fleet)
 description:
   - Turns results of modules in check mode into the steps in order, the VMs that are stopped and what is waited for.
-  - With O(html) it also writes a page that draws each GPU that changes twice, as it is and as it will be.
+  - With O(html) it also writes a page that draws each GPU that changes twice, before and after the change. On a vCenter
+    the page draws the GPUs once, since vCenter chooses the GPU of a VM when the VM starts.
   - The page is on the controller. Clusters that are planned by the same run share it; the next run begins it anew. A
     file with content that the collection did not write is refused.
   - Nothing counts as changed, since the page is output. It is also written in check mode.
@@ -23,15 +24,18 @@ options:
   results:
     description:
       - The result of M(vgpu.fleet.harvester_vgpu), M(vgpu.fleet.harvester_mig), M(vgpu.fleet.harvester_sriov_gpu),
-        M(vgpu.fleet.harvester_reprofile) or M(vgpu.fleet.rancher_gpu_pool) in check mode, or a list of them in the
-        order of the
-        tasks. Results of loops and of skipped tasks may be among them.
+        M(vgpu.fleet.harvester_reprofile), M(vgpu.fleet.rancher_gpu_pool), M(vgpu.fleet.vsphere_gpu_host) or
+        M(vgpu.fleet.vsphere_vgpu_vm) in check mode, or a list of them in the order of the tasks. Results of loops and
+        of skipped tasks may be among them.
     type: raw
     required: true
   info:
-    description: The result of M(vgpu.fleet.harvester_gpu_info) before it.
+    description: The result of M(vgpu.fleet.harvester_gpu_info) or M(vgpu.fleet.vsphere_gpu_info) before it.
     type: dict
     required: true
+  availability:
+    description: The result of M(vgpu.fleet.vgpu_availability) for the same hosts. Required for a vCenter.
+    type: dict
   layout:
     description: The layout that M(vgpu.fleet.harvester_reprofile) was given.
     type: list

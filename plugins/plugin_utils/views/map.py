@@ -216,9 +216,15 @@ class _Page:
             if len(clusters) > 1
             else ""
         )
+        # Where no GPU is drawn twice, this filter would leave nothing.
+        twice = any(
+            _differs(gpu, after.get(gpu["name"]))
+            for record, after in zip(self.records, self.after, strict=False)
+            for _node, gpu in gpus_of(record)
+        )
         changed = (
             '<label class="check"><input type="checkbox" name="changed" checked="checked"/> only what changes</label>'
-            if self.plans
+            if twice
             else ""
         )
         return (

@@ -5,14 +5,15 @@
 """What a dry run would change, as two fleet records with the steps between them. Pure.
 
 It is made from the fleet as it is (harvester_gpu_info) and the results of modules in check mode: harvester_vgpu,
-harvester_mig, harvester_sriov_gpu, harvester_reprofile and rancher_gpu_pool, in the order in which they ran.
+harvester_mig, harvester_sriov_gpu, harvester_reprofile and rancher_gpu_pool, in the order in which they ran. What
+a vCenter would change is in vsphere_plan.
 """
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -27,11 +28,11 @@ from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.model import (
 from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.profile import parse_or_none
 from ansible_collections.vgpu.fleet.plugins.module_utils.planning.steps import Step, after_steps
 from ansible_collections.vgpu.fleet.plugins.plugin_utils.views.record import (
-    NotAFleet,
     fleet_record,
     platform_of,
     short_name,
 )
+from ansible_collections.vgpu.fleet.plugins.plugin_utils.views.vsphere_plan import vsphere_plan
 
 Json = dict[str, Any]
 Result = Mapping[str, Any]
@@ -39,13 +40,23 @@ Result = Mapping[str, Any]
 _INSTANCES = re.compile(r"(\d+) x (\S+)")
 
 
-def fleet_plan(results: Any, info: Result, *, layout: Sequence[Result] = (), cluster: str = "") -> Json:
+def fleet_plan(
+    results: Any,
+    info: Result,
+    *,
+    layout: Sequence[Result] = (),
+    cluster: str = "",
+    availability: Result | None = None,
+) -> Json:
     """Return what results of modules in check mode would change.
 
-    `info` is the result of harvester_gpu_info before it. `layout` is what harvester_reprofile was asked for.
+    `info` is the result of harvester_gpu_info or vsphere_gpu_info before it. `layout` is the layout that
+    harvester_reprofile was given. `availability` is the result of vgpu_availability, which a vCenter needs.
     """
     if platform_of(info) != HARVESTER:
-        raise NotAFleet("Plans are drawn for Harvester only, and this is the fleet of a vCenter.")
+        changes = vsphere_plan(_flat(results), info, availability, cluster=cluster)
+        summary = _summary(changes["steps"], changes["stops"])
+        return {**changes, "summary": summary, "lines": plan_lines(changes)}
     before = fleet_record(info, cluster=cluster)
     work = _Work(Fleet.from_dict(info), layout)
     for result in _flat(results):
@@ -59,7 +70,7 @@ def fleet_plan(results: Any, info: Result, *, layout: Sequence[Result] = (), clu
         "waits": list(dict.fromkeys(work.waits)),
         "notes": work.notes,
     }
-    return {**plan, "summary": _summary(work), "lines": plan_lines(plan)}
+    return {**plan, "summary": _summary(work.steps, work.stops, work.gpus), "lines": plan_lines(plan)}
 
 
 def plan_lines(plan: Result) -> list[str]:
@@ -179,7 +190,8 @@ class _Work:
                 self.stops.append(f"VM {path}, which Rancher replaces and deletes")
         quantity, name = pool.get("quantity") or 0, pool.get("name")
         each = _listed(pool.get("vgpus") or ()) or "no vGPUs"
-        self.steps.append(f"Pool {name} of cluster {pool.get('cluster')}: {quantity} machines with {each} each")
+        machines = f"{quantity} machine{'' if quantity == 1 else 's'}"
+        self.steps.append(f"Pool {name} of cluster {pool.get('cluster')}: {machines} with {each} each")
         self.waits.append(f"the machines of pool {name} to run")
         fleet = _without(self.fleet, gone)
         new = max(quantity - (len(vms) - len(gone)), 0)
@@ -314,14 +326,10 @@ def _listed(vgpus: Iterable[Result]) -> str:
     return ", ".join(f"{one.get('count', 1)} x {short_name(one['profile'])}" for one in vgpus)
 
 
-def _summary(work: _Work) -> str:
-    if not work.steps:
+def _summary(steps: Sequence[str], stops: Sequence[str], gpus: Collection[str] = ()) -> str:
+    if not steps:
         return "nothing changes"
-    steps = f"{len(work.steps)} step{'' if len(work.steps) == 1 else 's'}"
-    gpus = f" on {len(work.gpus)} GPU{'' if len(work.gpus) == 1 else 's'}" if work.gpus else ""
-    stops = (
-        f"{len(work.stops)} VM{' is' if len(work.stops) == 1 else 's are'} stopped"
-        if work.stops
-        else "no VM is stopped"
-    )
-    return f"{steps}{gpus}, {stops}"
+    counted = f"{len(steps)} step{'' if len(steps) == 1 else 's'}"
+    where = f" on {len(gpus)} GPU{'' if len(gpus) == 1 else 's'}" if gpus else ""
+    stopped = f"{len(stops)} VM{' is' if len(stops) == 1 else 's are'} stopped" if stops else "no VM is stopped"
+    return f"{counted}{where}, {stopped}"

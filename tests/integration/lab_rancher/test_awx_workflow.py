@@ -66,6 +66,9 @@ def test_what_the_survey_asks_for_becomes_a_cluster_whose_gpus_work(
         if "approval" in step:
             # Whoever approves knows what there is, and nothing has been made.
             assert artifacts["vgpu_capacity"]["localhost"]["profiles"]["A2-4Q"]["free"] == 4
+            plan = artifacts["vgpu_pool_plan"]["localhost"]
+            assert plan["summary"] == "2 steps, no VM is stopped"
+            assert plan["lines"][-1] == "2. Pool gpu of cluster ml: 1 machine with 1 x A2-4Q each"
             assert rancher.local.items(CLUSTERS) == []
         else:
             artifacts |= run_of(step, runs, {**artifacts, **answers, **also.variables}).artifacts

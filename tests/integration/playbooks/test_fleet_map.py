@@ -100,3 +100,22 @@ def test_a_dry_run_of_another_layout_says_which_vms_are_stopped(used: Lab, runs:
     (card,) = [card for card in by_class(parsed(file), "gpu") if card.get("data-changed") == "yes"]
     assert sorted(segments(card, 1)) == [("A2-8Q", "free"), ("A2-8Q", "in_use")]
     assert "1 VM is stopped" in dry.artifacts["vgpu_plan"]["localhost"]["summary"]
+
+
+def test_a_dry_run_on_vsphere_leaves_the_plan_for_an_approval(lab: Lab, runs: Runs, tmp_path: Path) -> None:
+    file = tmp_path / "plan.html"
+    asked = {
+        "vsphere_gpu_host_cluster": "gpu",
+        "vsphere_gpu_vm_defaults": {"template": "ubuntu-22.04-efi", "cluster": "gpu", "cpus": 4, "memory_mb": 8192},
+        "vsphere_gpu_vm_vms": [{"name": "planned", "vgpus": [{"profile": "A40-8Q", "count": 2}]}],
+        "vgpu_plan_html": str(file),
+    }
+    dry = runs.playbook("vsphere_gpu_cluster", asked, check=True)
+    assert dry.status == "successful", dry.shown
+    plan = dry.artifacts["vgpu_plan"]["localhost"]
+    assert plan["lines"][-1].endswith("Create VM planned with 2 x A40-8Q"), plan
+    assert plan["summary"].endswith("no VM is stopped")
+    assert plan["page"] == str(file)
+    page = parsed(file)
+    assert [one.text for one in by_class(page, "steps")[0].iter("li")][-1] == "Create VM planned with 2 x A40-8Q"
+    assert len(by_class(page, "bar")) == len(by_class(page, "gpu")) == 4

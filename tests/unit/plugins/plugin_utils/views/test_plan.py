@@ -18,8 +18,9 @@ from ansible_collections.vgpu.fleet.plugins.plugin_utils.views.plan import fleet
 from ansible_collections.vgpu.fleet.plugins.plugin_utils.views.record import fleet_record, gpus_of
 
 from tests.unit.plugins.module_utils.fleets import fleet, gpu, off
+from tests.unit.plugins.module_utils.vsphere import facts
 from tests.unit.plugins.plugin_utils.views.fleet_samples import mig
-from tests.unit.plugins.plugin_utils.views.results import harvester_info
+from tests.unit.plugins.plugin_utils.views.results import harvester_info, vsphere_availability, vsphere_info
 from tests.unit.plugins.plugin_utils.views.test_map import by_class, parsed, text_of
 
 Json = dict[str, Any]
@@ -192,7 +193,69 @@ def test_a_run_begins_the_page_anew_and_its_clusters_share_it() -> None:
     assert len(by_class(parsed(later), "plan")) == 1
 
 
-def test_a_vcenter_has_no_plan() -> None:
-    info = {"nodes": [], "vsphere": {"version": "8"}}
-    with pytest.raises(AnsibleFilterError, match="for Harvester only"):
-        plan_filter({"steps": []}, info)
+def vcenter_results() -> tuple[Json, Json]:
+    found = facts.snapshot(
+        facts.host("esx1", facts.gpu(facts.FIRST, "worker"), facts.gpu(facts.SECOND, graphics_type="shared")),
+        vms=(facts.vm("worker", "nvidia_a40-16q"),),
+    )
+    return vsphere_info(found), vsphere_availability(found)
+
+
+def host_result(info: Json, **more: Any) -> Json:
+    """A dry run of vsphere_gpu_host that makes all GPUs of all hosts shared direct."""
+    hosts = [
+        {
+            "name": node["name"],
+            "reboot_required": False,
+            "devices": [
+                {"pci_id": one["address"], "configured_graphics_type": "shared_direct"} for one in node["gpus"]
+            ],
+        }
+        for node in info["nodes"]
+    ]
+    return {"changed": True, "hosts": hosts, "restarted": ["esx1"], **more}
+
+
+def vm_result(name: str, *profiles: str, **more: Any) -> Json:
+    vgpus = [{"profile": profile} for profile in profiles]
+    return {"changed": True, "vm": {"name": name, "running": True}, "vgpus": vgpus, **more}
+
+
+def test_a_vcenter_is_planned_in_steps_and_its_gpus_are_drawn_once() -> None:
+    info, availability = vcenter_results()
+    loop = {
+        "results": [
+            vm_result("new", "nvidia_a40-8q", "nvidia_a40-8q", created=True),
+            vm_result("worker", "nvidia_a40-24c", restarted=True),
+            vm_result("off", "nvidia_a40-4q"),
+            {**vm_result("same", "nvidia_a40-4q"), "changed": False},
+        ]
+    }
+    plan = fleet_plan([host_result(info), loop], info, cluster="vc", availability=availability)
+    (wrong,) = [one["address"] for one in info["nodes"][0]["gpus"] if one["graphics_type"] == "shared"]
+    assert plan["steps"] == [
+        f"Set the graphics type of GPU {wrong} of host esx1 to shared direct",
+        "Restart Xorg on host esx1",
+        "Create VM new with 2 x A40-8Q",
+        "Stop VM worker, give it 1 x A40-24C, and start it",
+        "Give VM off 1 x A40-4Q",
+    ]
+    assert plan["stops"] == ["VM worker, while its vGPUs change"]
+    assert plan["summary"] == "5 steps, 1 VM is stopped"
+    assert plan["lines"][-1] == "Stopped: VM worker, while its vGPUs change"
+    page = parsed(plan_page(plan, 0, run="1"))
+    assert len(by_class(page, "bar")) == 2
+    assert [one for one in page.iter("input") if one.get("name") == "changed"] == []
+
+
+def test_a_dry_run_that_changes_nothing_on_a_vcenter_says_so() -> None:
+    info, availability = vcenter_results()
+    same = {**host_result(info, restarted=[]), "changed": False}
+    plan = fleet_plan([same], info, availability=availability)
+    assert (plan["summary"], plan["steps"]) == ("nothing changes", [])
+
+
+def test_a_plan_for_a_vcenter_needs_its_availability() -> None:
+    info, _availability = vcenter_results()
+    with pytest.raises(AnsibleFilterError, match=r"needs the result of vgpu\.fleet\.vgpu_availability"):
+        plan_filter([], info)
