@@ -11,6 +11,7 @@ from typing import Any
 import promql_parser
 import pytest
 import yaml
+from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.model import UnboundRequest
 from ansible_collections.vgpu.fleet.plugins.plugin_utils.views.metrics import (
     DRIFT_KINDS,
     FAMILIES,
@@ -21,8 +22,9 @@ from ansible_collections.vgpu.fleet.plugins.plugin_utils.views.metrics import (
 from ansible_collections.vgpu.fleet.plugins.plugin_utils.views.record import fleet_record
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.unit.plugins.module_utils.fleets import fleet, gpu
+from tests.unit.plugins.module_utils.fleets import fleet, gpu, vm
 from tests.unit.plugins.plugin_utils.views.results import finding, harvester_info
+from tests.unit.promql import alerts, samples
 
 CHECKOUT = Path(__file__).parents[2]
 RULES = yaml.safe_load((CHECKOUT / "monitoring/vgpu-fleet-alerts.yml").read_text())
@@ -113,3 +115,58 @@ def test_the_dashboard_can_be_imported() -> None:
         for target in panel["targets"]:
             labels = set.union(*(METRICS[name] for name in used(target["expr"])))
             assert set(LEGEND.findall(target["legendFormat"])) <= labels
+
+
+HOUR = 3600.0
+EXPRESSIONS = {alert["alert"]: alert["expr"] for alert in ALERTS}
+
+
+def raised(name: str, *gpus: Any, at: float = 0.0, drift: list[Any] | None = None, **more: Any) -> list[dict[str, str]]:
+    """Return the alerts of one rule on the metrics of a fleet that was read at time 0."""
+    record = fleet_record(harvester_info(fleet(*gpus, **more)), cluster="lab")
+    written = capacity_samples(record, 0.0) | drift_samples(drift or [], 0.0, cluster="lab", platform="harvester")
+    return alerts(EXPRESSIONS[name], samples(exposition(written, cluster="lab", platform="harvester")), now=at)
+
+
+@pytest.mark.parametrize(("name", "hours"), [("VgpuFleetCapacityStale", 2), ("VgpuFleetDriftStale", 36)])
+def test_metrics_that_nobody_writes_any_more_raise_an_alert(name: str, hours: int) -> None:
+    assert raised(name, gpu("n1:a", "4Q"), at=hours * HOUR) == []
+    assert [one["cluster"] for one in raised(name, gpu("n1:a", "4Q"), at=hours * HOUR + 1)] == ["lab"]
+
+
+def test_a_profile_without_a_free_vgpu_raises_an_alert_unless_more_can_be_added() -> None:
+    full = raised("VgpuFleetProfileExhausted", gpu("n1:a", "8Q@one 8Q@two"))
+    assert [one["profile"] for one in full] == ["A2-8Q"]
+    assert raised("VgpuFleetProfileExhausted", gpu("n1:a", "8Q@one 8Q")) == []
+    assert raised("VgpuFleetProfileExhausted", gpu("n1:a", "8Q@one")) == []
+
+
+def test_more_claims_than_vgpus_raise_an_alert() -> None:
+    waiting = [UnboundRequest("NVIDIA A2-8Q", 2, vm("waiting", running=False))]
+    over = raised("VgpuFleetOverclaimed", gpu("n1:a", "8Q@one 8Q"), claims=waiting)
+    assert [one["profile"] for one in over] == ["A2-8Q"]
+    assert raised("VgpuFleetOverclaimed", gpu("n1:a", "8Q@one 8Q")) == []
+
+
+def test_a_node_that_cannot_be_used_raises_one_alert_and_its_vgpus_none() -> None:
+    two = (gpu("n1:a", "8Q"), gpu("n2:a", "8Q"))
+    assert [one["node"] for one in raised("VgpuFleetNodeUnusable", *two, cordoned=["n2"])] == ["n2"]
+    assert raised("VgpuFleetNodeUnusable", *two) == []
+    assert raised("VgpuFleetVgpusUnusable", *two, cordoned=["n2"]) == []
+    broken = raised("VgpuFleetVgpusUnusable", gpu("n1:a", "8Q ?8Q"), gpu("n2:a", "8Q"))
+    assert [(one["node"], one["gpu"]) for one in broken] == [("n1", "n1:a")]
+
+
+def test_a_vgpu_that_differs_from_its_request_raises_an_alert() -> None:
+    assert [one["gpu"] for one in raised("VgpuFleetVgpusDrifted", gpu("n1:a", "4Q~8Q"), gpu("n2:a", "4Q"))] == ["n1:a"]
+
+
+def test_findings_of_the_drift_role_raise_one_alert_for_each_kind_and_none_for_unused_vgpus() -> None:
+    found = [{"kind": kind, "repair": kind == "missing"} for kind in ("missing", "missing", "unused")]
+    assert [one["kind"] for one in raised("VgpuFleetDrift", gpu("n1:a", "4Q"), drift=found)] == ["missing"]
+    assert raised("VgpuFleetDrift", gpu("n1:a", "4Q")) == []
+
+
+def test_every_alert_is_evaluated_by_a_test_above() -> None:
+    tested = set(re.findall(r'"(VgpuFleet\w+)"', Path(__file__).read_text()))
+    assert tested == set(EXPRESSIONS)
