@@ -202,7 +202,7 @@ class _Work:
         claims = [
             UnboundRequest(one["profile"], one["count"], holder)
             for holder in holders
-            for one in pool.get("vgpus") or ()
+            for one in _resolved(fleet, pool.get("vgpus") or ())
         ]
         self.fleet = _holding(fleet, claims)
 

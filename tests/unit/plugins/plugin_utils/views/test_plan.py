@@ -146,6 +146,19 @@ def test_a_pool_says_which_machines_rancher_replaces() -> None:
     assert same["after"] == same["before"]
 
 
+def test_a_pool_of_a_new_cluster_names_profiles_as_its_options_do() -> None:
+    """Any spelling will do, and one vGPU needs no count."""
+    pool = {"cluster": "ml", "name": "gpu", "quantity": 2, "vgpus": [{"profile": "A2-4Q"}], "machines": []}
+    plan = fleet_plan({"changed": True, "pool": pool}, harvester_info(fleet(gpu("n1:a", "4Q 4Q 4Q"))))
+    assert plan["steps"] == ["Pool gpu of cluster ml: 2 machines with 1 x A2-4Q each"]
+    (drawn,) = [one for _node, one in gpus_of(plan["after"])]
+    assert [[holder["path"] for holder in vgpu["holders"]] for vgpu in drawn["vgpus"]] == [
+        ["ml-gpu-new-1"],
+        ["ml-gpu-new-2"],
+        [],
+    ]
+
+
 def test_what_has_not_settled_is_noted() -> None:
     unsettled = [{"gpu": "n1:a", "node": "n1", "reason": "its devices do not agree", "moving": True}]
     plan = drawn(
