@@ -25,7 +25,13 @@ func (l *Lab) controlHandler() http.Handler {
 		var wish struct {
 			ExpireAfterCalls int64 `json:"expire_after_calls"`
 		}
-		accept(w, r, &wish, func() error { l.rpcs.expireIn(wish.ExpireAfterCalls); return nil })
+		accept(w, r, &wish, func() error {
+			l.rpcs.expireIn(wish.ExpireAfterCalls)
+			if wish.ExpireAfterCalls == 1 {
+				l.expireSessions()
+			}
+			return nil
+		})
 	})
 	mux.HandleFunc("GET /faults", func(w http.ResponseWriter, _ *http.Request) { reply(w, l.faults.get()) })
 	mux.HandleFunc("PUT /faults", func(w http.ResponseWriter, r *http.Request) {

@@ -87,12 +87,10 @@ func (l *Lab) openGates() {
 
 // route sees every call before govmomi does.
 func (l *Lab) route(ctx *simulator.Context, method *simulator.Method) (mo.Reference, types.BaseMethodFault) {
+	// The session of this call is found already, so the next call is the first one without a session. govmomi answers it
+	// as a server does: a fault for most methods, and for reads a missingSet in which each property has the fault.
 	if l.rpcs.count(method.Name) {
 		l.expireSessions()
-		object := method.This
-		return nil, &types.NotAuthenticated{
-			NoPermission: types.NoPermission{Object: &object, PrivilegeId: "System.View"},
-		}
 	}
 	if refused := l.forbidden(ctx, method); refused != nil {
 		return nil, refused.localized().Fault
@@ -116,7 +114,7 @@ type rpcCounter struct {
 	expireAfter int64
 }
 
-// count returns true when the sessions must end with this call.
+// count returns true when the sessions must end before the next call.
 func (r *rpcCounter) count(method string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -128,7 +126,7 @@ func (r *rpcCounter) count(method string) bool {
 		return false
 	}
 	r.expireAfter--
-	return r.expireAfter == 0
+	return r.expireAfter == 1
 }
 
 // expireSessions logs everybody out, as a real server does with idle sessions.
