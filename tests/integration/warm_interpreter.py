@@ -1,4 +1,4 @@
-"""An environment in which Ansible and modules of other collections start warm: see warm_ansible.py and warm_python.py.
+"""An environment in which modules of other collections start warm: see warm_python.py.
 
 The interpreter is the one that users have, the one that runs Ansible, so tasks of this collection run in process as
 theirs do. Where it starts a packed module, its first act is to hand that over to the warm process.
@@ -15,8 +15,6 @@ import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
-
-from tests.integration import warm_ansible
 
 INSTALLED = Path(__file__).parents[2] / "build/installed"
 SERVER = Path(__file__).with_name("warm_python.py")
@@ -66,8 +64,7 @@ def started(platform: str) -> Iterator[Warm]:
                 assert server.poll() is None, f"no warm interpreter: exit status {server.returncode}"
                 assert time.monotonic() < deadline, "no warm interpreter in time"
                 time.sleep(0.02)
-            with warm_ansible.started() as commands:
-                yield {"PYTHONPATH": name, **commands}
+            yield {"PYTHONPATH": name}
         finally:
             # With the modules that still run.
             with contextlib.suppress(ProcessLookupError):

@@ -7,6 +7,7 @@ sends and starts as always runs in a copy of a warm interpreter.
     python warm_python.py run SOCKET PROGRAM ...    run one there, with the caller's files, environment and directory
 """
 
+import array
 import json
 import os
 import socket
@@ -23,36 +24,25 @@ def request(address, argv):
     with socket.socket(socket.AF_UNIX) as connection:
         connection.connect(address)
         said = {"argv": list(argv), "env": dict(os.environ), "cwd": os.getcwd()}
-        send(connection, json.dumps(said).encode(), STANDARD)
+        message = json.dumps(said).encode()
+        rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", STANDARD))]
+        connection.sendmsg([LENGTH.pack(len(message))], rights)
+        connection.sendall(message)
         answer = connection.recv(STATUS.size)
     return STATUS.unpack(answer)[0] if answer else 1
-
-
-def send(connection, message, files):
-    """Send a message with copies of open files."""
-    socket.send_fds(connection, [LENGTH.pack(len(message))], files)
-    connection.sendall(message)
-
-
-def receive(connection, most_files):
-    """What was sent by `send`: nothing once the other end is closed."""
-    head, files, _flags, _peer = socket.recv_fds(connection, LENGTH.size, most_files)
-    message = b""
-    length = LENGTH.unpack(head)[0] if head else 0
-    while len(message) < length:
-        message += connection.recv(length - len(message))
-    return message, files
 
 
 def serve(address, modules):
     import atexit
     import gc
     import importlib
+    import signal
 
     for name in modules:
         importlib.import_module(name)
     # What is there now stays; copies need not look through it again.
     gc.freeze()
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     parent = os.getppid()
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(address)
@@ -60,42 +50,42 @@ def serve(address, modules):
         listener.settimeout(2)
         # Nobody is left to ask once the tests are gone, however they went.
         while os.getppid() == parent:
-            # Their CPU time counts for this process from here on.
-            reap()
             try:
                 connection, _peer = listener.accept()
             except TimeoutError:
                 continue
             if os.fork() == 0:
                 listener.close()
+                signal.signal(signal.SIGCHLD, signal.SIG_DFL)
                 # What is to be cleaned up at the end belongs to the warm process.
                 atexit._clear()
                 supervise(connection)
             connection.close()
 
 
-def reap():
-    try:
-        while os.waitpid(-1, os.WNOHANG)[0]:
-            pass
-    except ChildProcessError:
-        pass
-
-
 def supervise(connection):
     """In a copy: run the program in a copy of the copy, and report how it ended."""
     connection.settimeout(None)
-    message, files = receive(connection, len(STANDARD))
+    room = socket.CMSG_SPACE(len(STANDARD) * array.array("i").itemsize)
+    message, rights, _flags, _peer = connection.recvmsg(LENGTH.size, room)
+    files = array.array("i")
+    for _level, _kind, data in rights:
+        files.frombytes(data)
+    (length,) = LENGTH.unpack(message)
+    said = b""
+    while len(said) < length:
+        said += connection.recv(length - len(said))
     worker = os.fork()
     if worker == 0:
         connection.close()
-        execute(json.loads(message), files)
+        execute(json.loads(said), files)
     _pid, status = os.waitpid(worker, 0)
     connection.sendall(STATUS.pack(os.waitstatus_to_exitcode(status)))
     os._exit(0)
 
 
 def execute(said, files):
+    import atexit
     import runpy
 
     for number, file in zip(STANDARD, files, strict=True):
@@ -105,21 +95,15 @@ def execute(said, files):
     os.environ.update(said["env"])
     os.chdir(said["cwd"])
     sys.argv = said["argv"]
-    end_with(lambda: runpy.run_path(sys.argv[0], run_name="__main__"))
-
-
-def end_with(act):
-    """Do something, and end as an interpreter ends, apart from taking everything to pieces that it had imported."""
-    import atexit
-
     try:
-        act()
+        runpy.run_path(sys.argv[0], run_name="__main__")
         status = 0
     except SystemExit as ended:
         status = ended.code if isinstance(ended.code, int) else int(ended.code is not None)
     except BaseException:  # noqa: BLE001
         sys.excepthook(*sys.exc_info())
         status = 1
+    # As an interpreter ends, apart from taking everything to pieces that it had imported.
     atexit._run_exitfuncs()
     sys.stdout.flush()
     sys.stderr.flush()

@@ -91,7 +91,7 @@ def kill_all(process: subprocess.Popen[str]) -> None:
 
 class Runs:
     def __init__(self, folder: Path, environment: Mapping[str, str], warm: Mapping[str, str]) -> None:
-        """With `warm` in their environment Ansible and modules of other collections start warm."""
+        """With `warm` in their environment modules of other collections start warm."""
         self._folder = folder
         self._warm = warm
         self._environment = {
@@ -129,7 +129,7 @@ class Runs:
             playbook=f"playbooks/{name}.yml",
             inventory=inventory or {"all": {"hosts": {"localhost": {"ansible_connection": "local"}}}},
             extravars={"ansible_python_interpreter": sys.executable, **(variables or {})},
-            envvars={"PATH": os.environ["PATH"]} | self._environment | self._warm,
+            envvars=self._environment | self._warm | {"PATH": os.environ["PATH"]},
             cmdline=f"{'--check ' if check else ''}{options}".strip() or None,
             quiet=True,
             # Or it would take Ctrl-C for itself, in this run and for the rest of the suite, whose labs would stay.
