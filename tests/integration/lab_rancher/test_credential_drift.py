@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from tests.integration.lab_rancher.test_gpu_cluster_role import CREDENTIALS, failures, no_machines, trying
+from tests.integration.lab_rancher.test_gpu_cluster_role import CREDENTIALS, PROVIDER, failures, no_machines, trying
 from tests.integration.modules.playbooks import Playbooks
 from tests.integration.ranchers import TOKENS, Rancher
 
@@ -35,4 +35,5 @@ def test_h8_drift_reports_a_credential_that_has_expired(rancher: Rancher, plays:
     assert not failures(reported), reported[-1]["output"]
     assert "credential_expired" in json.dumps([one.get("ansible_facts") for one in reported])
     rancher.local.delete(f"{TOKENS}/{token}")
-    rancher.local.delete(f"{CREDENTIALS}/cc-demo")
+    for path in (f"{CREDENTIALS}/cc-demo", PROVIDER):
+        rancher.local.delete(path)
