@@ -47,7 +47,9 @@ def test_kubeconfigs_lead_back_through_it(rancher: Rancher) -> None:
     answer = rancher.api.post(f"/v3/clusters/{identity}", action="generateKubeconfig")
     config = yaml.safe_load(answer.body["config"])
     assert config["clusters"][0]["cluster"]["server"] == f"{rancher.env['RANCHER_URL']}/k8s/clusters/{identity}"
-    assert config["users"][0]["user"]["token"] == rancher.env["RANCHER_TOKEN_KEY"]
+    name, _colon, secret = config["users"][0]["user"]["token"].partition(":")
+    assert name.startswith("kubeconfig-u-lab-admin-")
+    assert secret == rancher.env["RANCHER_TOKEN_KEY"].partition(":")[2]
     asked = {"clusterRoleName": "harvesterhci.io:cloudprovider", "namespace": "default", "serviceAccountName": "demo"}
     provider = rancher.api.post(f"/k8s/clusters/{identity}/v1/harvester/kubeconfig", asked)
     assert provider.status == 200
