@@ -258,7 +258,7 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.apply.task import GpuTask
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.cluster import Cluster
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.decide.sriov import SriovRequest
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.result.gpu_tasks import SriovResult
+from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.result.sriov_result import SriovResult
 from ansible_collections.vgpu.fleet.plugins.module_utils.kube.options import connection_spec, waiting_spec
 from ansible_collections.vgpu.fleet.plugins.module_utils.module import finish, reporting_errors
 

@@ -19,15 +19,18 @@ from ansible_collections.vgpu.fleet.plugins.module_utils.kube.client import Json
 class ObjectLookup(Protocol):
     """Objects as they are now."""
 
-    def get(self, path: str, name: str) -> Json | None: ...
+    def get(self, path: str, name: str) -> Json | None:
+        """Return the object of that name in a list, or None if there is none."""
 
 
 class Condition(Protocol):
     @property
-    def device(self) -> str: ...
+    def device(self) -> str:
+        """Return the name of the GPU or vGPU."""
 
     @property
-    def node(self) -> str: ...
+    def node(self) -> str:
+        """Return the name of its node."""
 
     @property
     def about(self) -> frozenset[str]:

@@ -6,12 +6,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.model import Fleet
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester import paths as r
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.apply.apply import ApplyResult, apply_steps
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.cluster import Cluster
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.conditions import Condition
@@ -20,28 +19,31 @@ from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.settled_plan 
 from ansible_collections.vgpu.fleet.plugins.module_utils.planning.steps import Step
 
 if TYPE_CHECKING:
-    from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.apply.layout_journal import (
-        GpuLayout,
-        LayoutJournal,
-    )
-
-# Options that do not change the target of a task.
-NOT_IN_REQUEST = frozenset({"wait", "wait_timeout", "fail_fast", "take_over"})
+    from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.apply.layout_journal import LayoutJournal
 
 
 class GpuPlan(Protocol):
     """A plan that owns its steps, its wait conditions and the fleet after it."""
 
     @property
-    def steps(self) -> Sequence[Step]: ...
+    def steps(self) -> Sequence[Step]:
+        """Return the changes, in order on each GPU."""
+
     @property
-    def touched(self) -> Collection[str]: ...
+    def touched(self) -> Collection[str]:
+        """Return the names of the GPUs that the steps change."""
+
     @property
-    def conditions(self) -> Sequence[Condition]: ...
+    def conditions(self) -> Sequence[Condition]:
+        """Return what to wait for."""
+
     @property
-    def after(self) -> Fleet: ...
+    def after(self) -> Fleet:
+        """Return the fleet as it is after the steps."""
+
     @property
-    def warnings(self) -> Sequence[str]: ...
+    def warnings(self) -> Sequence[str]:
+        """Return what the user should know about the plan."""
 
 
 P = TypeVar("P", bound=GpuPlan)
@@ -51,14 +53,11 @@ P_co = TypeVar("P_co", bound=GpuPlan, covariant=True)
 class GpuRequest(Protocol[P_co]):
     """A request for GPUs that can be planned."""
 
-    def selected(self, fleet: Fleet) -> Collection[str]: ...
-    def plan_for(self, fleet: Fleet, snapshot: Snapshot) -> P_co: ...
+    def selected(self, fleet: Fleet) -> Collection[str]:
+        """Return the names of the GPUs that the request selects."""
 
-
-class ResumableRequest(GpuRequest[P_co], Protocol[P_co]):
-    """A request whose interrupted runs can be finished."""
-
-    def resume(self, fleet: Fleet, snapshot: Snapshot, steps: Sequence[Step], layouts: Sequence[GpuLayout]) -> P_co: ...
+    def plan_for(self, fleet: Fleet, snapshot: Snapshot) -> P_co:
+        """Plan the request."""
 
 
 @dataclass
@@ -99,93 +98,3 @@ class GpuTask:
             in_journal=in_journal,
             journal=journal,
         )
-
-
-@dataclass
-class JournaledTask(GpuTask):
-    """A task that changes layouts under a journal: it finishes or undoes interrupted runs before it plans.
-
-    `request` are the options that the task is about, and `description` is the same as text. `finished` and `undone`
-    are the interrupted runs.
-    """
-
-    request: Mapping[str, object] = field(default_factory=dict)
-    description: str = ""
-    take_over: bool = False
-    finished: list[str] = field(default_factory=list)
-    undone: list[str] = field(default_factory=list)
-    _in_journal: bool = False
-
-    @classmethod
-    def of(
-        cls,
-        cluster: Cluster,
-        module: str,
-        params: Mapping[str, Any],
-        request: object,
-        options: Collection[str],
-        check_mode: bool,
-    ) -> JournaledTask:
-        """Create the task of a module. `options` are the module's own: a connection is not part of the request."""
-        own = {name: params[name] for name in sorted(set(options) - NOT_IN_REQUEST)}
-        return cls(
-            cluster,
-            check_mode,
-            params["wait"],
-            params["wait_timeout"],
-            request={"module": module, **own},
-            description=f"{module} {request}",
-            take_over=params["take_over"],
-        )
-
-    def recover_and_plan(self, request: ResumableRequest[P]) -> Planned[P]:
-        """Finish or undo interrupted runs on the selected GPUs, then plan the request.
-
-        In check mode an interrupted run is not finished: the plan consists of its remaining steps.
-        """
-        gpus = self.cluster.snapshot.gpus.items.values()
-        if any(r.JOURNAL_ANNOTATION in (gpu["metadata"].get("annotations") or {}) for gpu in gpus):
-            # Most tasks find no journal.
-            from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.apply import layout_journal
-
-            journal = self._journal()
-            with journal.keeper:
-                recovery = layout_journal.recovered(
-                    self.cluster,
-                    journal,
-                    lambda cluster: request.selected(cluster.snapshot.fleet),
-                    take_over=self.take_over,
-                    check_mode=self.check_mode,
-                    seconds=self.seconds,
-                )
-            self.finished, self.undone = recovery.finished, recovery.undone
-            if self.check_mode and recovery.pending:
-                self._in_journal = True
-                layouts = recovery.layouts()
-                steps = layout_journal.steps_of(self.cluster, layouts)
-                plan = request.resume(self.cluster.fleet_for_planning, self.cluster.snapshot, steps, layouts)
-                lines = (*recovery.lines(), "What is left to do is planned after that.")
-                return Planned(self.cluster, plan, self.seconds, lines)
-            recovery.refuse_others(
-                lambda cluster: bool(request.plan_for(cluster.fleet_for_planning, cluster.snapshot).steps)
-            )
-            self.cluster = recovery.cluster
-        return self.plan(request)
-
-    def apply(self, planned: Planned[P]) -> ApplyResult:
-        """Apply the plan under a journal, or send it as a dry run in check mode."""
-        if self.check_mode or not planned.plan.steps:
-            return self._apply(planned, in_journal=self._in_journal)
-        journal = self._journal()
-        with journal.keeper:
-            return self._apply(planned, in_journal=self._in_journal, journal=journal)
-
-    @property
-    def changed(self) -> bool:
-        """Return whether interrupted runs were, or would be, finished or undone."""
-        return bool(self.finished or self.undone)
-
-    def _journal(self) -> LayoutJournal:
-        from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.apply.layout_journal import LayoutJournal
-
-        return LayoutJournal(self.cluster.api, self.request, self.description)

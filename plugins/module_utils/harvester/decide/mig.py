@@ -299,13 +299,20 @@ class _Layout(Protocol):
     """The target of a GPU as a journal records it."""
 
     @property
-    def name(self) -> str: ...
+    def name(self) -> str:
+        """Return the name of the GPU."""
+
     @property
-    def mode(self) -> str: ...
+    def mode(self) -> str:
+        """Return the mode of the GPU."""
+
     @property
-    def sriov(self) -> bool: ...
+    def sriov(self) -> bool:
+        """Return whether SR-IOV is enabled."""
+
     @property
-    def instances(self) -> Sequence[tuple[str, int]]: ...
+    def instances(self) -> Sequence[tuple[str, int]]:
+        """Return the names of the instances, with how many there are of each."""
 
 
 Planned = tuple[GpuTarget, list[Step]]

@@ -47,7 +47,7 @@ def session(answer):
 
     def changes(version, _options):
         change = SimpleNamespace(name="power", val=answer())
-        entry = SimpleNamespace(obj="vm-1", changeSet=[change])
+        entry = SimpleNamespace(obj="vm-1", changeSet=[change], missingSet=[])
         return SimpleNamespace(version=f"{version}+", filterSet=[SimpleNamespace(objectSet=[entry])])
 
     collector = SimpleNamespace(
@@ -55,6 +55,8 @@ def session(answer):
     )
     return SimpleNamespace(
         content=SimpleNamespace(propertyCollector=collector),
+        stub=SimpleNamespace(cookie="session-1"),
+        raise_refusal=lambda _missing: None,
         objects_filter=lambda _references, _paths: None,
         call=lambda _subject, method, *arguments: method(*arguments),
         vim=SimpleNamespace(fault=SimpleNamespace(NotAuthenticated=Ended)),

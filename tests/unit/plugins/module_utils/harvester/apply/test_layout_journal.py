@@ -11,8 +11,8 @@ from ansible_collections.vgpu.fleet.plugins.module_utils.errors import FleetErro
 from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.model import TIME_SLICED
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester import cluster as harvester, paths as r
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.apply import journal
+from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.apply.journaled_task import JournaledTask
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.apply.layout_journal import GpuLayout, needs_journal
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.apply.task import JournaledTask
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.decide import layout as vgpu_layout
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.read import snapshot as snapshots
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.reprofile.run import (

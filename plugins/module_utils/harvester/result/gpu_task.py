@@ -1,0 +1,36 @@
+# Copyright: (c) 2026, The vgpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The common part of the results of the modules that change GPUs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Generic
+
+from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.apply.apply import ApplyResult
+from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.apply.task import P
+from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.result.records import Record
+from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.settled_plan import Planned
+
+
+@dataclass(frozen=True)
+class GpuTaskResult(Generic[P]):
+    """The common part of the results: the plan, and what was applied of it."""
+
+    planned: Planned[P]
+    applied: ApplyResult
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """Return the warnings about GPUs that have not settled, of the plan and of its steps."""
+        return (*self.planned.warnings, *self.planned.plan.warnings, *self.applied.warnings)
+
+    @property
+    def steps(self) -> list[Record]:
+        return [step.as_dict() for step in self.applied.steps]
+
+    @property
+    def unsettled(self) -> list[Record]:
+        return [gpu.as_dict() for gpu in self.planned.unsettled]

@@ -1,0 +1,29 @@
+# Copyright: (c) 2026, The vgpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The result of harvester_sriov_gpu."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.decide.sriov import SriovPlan
+from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.result.gpu_task import GpuTaskResult
+from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.result.records import Record, diff, gpu_records
+
+
+@dataclass(frozen=True)
+class SriovResult(GpuTaskResult[SriovPlan]):
+    """The result of harvester_sriov_gpu."""
+
+    def as_result(self) -> Record:
+        """Return the keys that the module documents."""
+        plan = self.planned.plan
+        return {
+            "changed": bool(plan.steps),
+            "gpus": gpu_records(self.applied.fleet, plan.gpus),
+            "steps": self.steps,
+            "unsettled": self.unsettled,
+            "diff": diff(plan.fleet, plan.after, plan.gpus),
+        }
