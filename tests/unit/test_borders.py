@@ -57,10 +57,10 @@ READERS = ("modules.harvester_gpu_info", "modules.vsphere_gpu_info", "modules.vg
 MOST_PACKED = {
     "modules.harvester_addon": (27, 5_600),
     "modules.harvester_gpu_info": (27, 5_000),
-    "modules.harvester_mig": (46, 9_600),
+    "modules.harvester_mig": (47, 9_600),
     "modules.harvester_reprofile": (58, 13_700),
-    "modules.harvester_sriov_gpu": (44, 9_600),
-    "modules.harvester_vgpu": (55, 12_100),
+    "modules.harvester_sriov_gpu": (45, 9_600),
+    "modules.harvester_vgpu": (56, 12_100),
     "modules.harvester_vgpu_vm": (33, 7_200),
     "modules.kubernetes_session": (10, 1_600),
     "modules.rancher_gpu_pool": (41, 9_100),

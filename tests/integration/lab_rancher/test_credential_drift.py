@@ -16,7 +16,12 @@ pytestmark = pytest.mark.skipif(
 )
 
 
+def tokens(rancher: Rancher) -> set[str]:
+    return {token["metadata"]["name"] for token in rancher.local.items(TOKENS)}
+
+
 def test_h8_drift_reports_a_credential_that_has_expired(rancher: Rancher, plays: Playbooks) -> None:
+    before = tokens(rancher)
     made = plays.run_all(trying("rancher_gpu_cluster", no_machines(rancher)))
     assert not failures(made), made[-1]["output"]
     url, authority = rancher.env["RANCHER_URL"], rancher.env["LAB_RANCHER_CA_FILE"]
@@ -29,7 +34,7 @@ def test_h8_drift_reports_a_credential_that_has_expired(rancher: Rancher, plays:
     fine = plays.play(play)
     assert not failures(fine), fine[-1]["output"]
     assert "credential_" not in json.dumps([one.get("ansible_facts") for one in fine])
-    (token,) = [one["metadata"]["name"] for one in rancher.local.items(TOKENS)]
+    (token,) = tokens(rancher) - before
     rancher.local.write(f"{TOKENS}/{token}", {"expiresAt": "2026-01-01T00:00:00Z"})
     reported = plays.play(play)
     assert not failures(reported), reported[-1]["output"]

@@ -105,8 +105,8 @@ def test_the_volumes_and_the_secret_that_the_role_made_go_and_others_stay_and_ar
     done = role(on_harvester, state="absent", vms=gone)
     assert kept(foreseen) == kept(done)
     told = " ".join(kept(done))
-    assert "PersistentVolumeClaim default/data stays" in told
-    assert "PersistentVolumeClaim default/shared stays" in told
+    assert "PersistentVolumeClaim default/data is kept" in told
+    assert "PersistentVolumeClaim default/shared is kept" in told
     assert "default/db-cloudinit" in told
     assert len(kept(done)) == 3, told
 

@@ -18,12 +18,17 @@ from ansible_collections.vgpu.fleet.plugins.module_utils.harvester import paths 
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.addon import model as addons
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.addon.model import Addon, AddonFailed, AddonPlan
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.apply.certain_causes import CertainCauses
+from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.apply.diagnosis import is_ready
+from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.read.launcher_pods import read_launcher_pods
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.read.vm_usage import (
     Device,
+    Pods,
     VmUsage,
     is_live,
+    pod_resources,
     requested,
     started_with,
+    vm_of_pod,
 )
 from ansible_collections.vgpu.fleet.plugins.module_utils.kube.client import (
     AdmissionDenied,
@@ -38,6 +43,8 @@ from ansible_collections.vgpu.fleet.plugins.module_utils.kube.watcher import Wat
 IN_PROGRESS = "existing operation is in progress"
 CANNOT_DISABLE = "addon cannot be disabled as"
 DRIVER_PODS = "app=nvidia-driver-daemonset"
+# Devices that KubeVirt's own device plugin offers, such as kvm and tun.
+KUBEVIRT_DEVICES = "devices.kubevirt.io/"
 BARE_METAL_LABEL = "harvesterhci.io/gpu-baremetal-workloads"
 CUSTOM_DRIVER_ANNOTATION = "sriovgpu.harvesterhci.io/custom-driver"
 SKIP_CHECK = {
@@ -141,6 +148,7 @@ class VmLists:
     vms: ObjectList
     instances: ObjectList
     vgpus: ObjectList
+    pods: Pods = field(default_factory=Pods)
 
     def with_vgpus(self, *, running: bool | None = None) -> list[str]:
         types: dict[str, frozenset[str]] = {}
@@ -151,12 +159,27 @@ class VmLists:
             name: Device(vgpu["spec"].get("nodeName", ""), types[name]) for name, vgpu in self.vgpus.items.items()
         }
         known = ProfileResolver(sorted(frozenset().union(*types.values())))
-        return VmUsage(self.vms.items, self.instances.items, devices, known).using(running=running)
+        return VmUsage(self.vms.items, self.instances.items, devices, known, self.pods).using(running=running)
+
+    def unknown_on(self, nodes: ObjectList) -> list[str]:
+        """Return the nodes whose launcher pods may have vGPUs that nothing else shows.
+
+        A node that is not ready keeps its pods when the instances are gone, and this user must not list pods.
+        """
+        if self.pods.readable:
+            return []
+        configured = {
+            vgpu["spec"].get("nodeName", "")
+            for vgpu in self.vgpus.items.values()
+            if (vgpu.get("status") or {}).get("configureVGPUTypeName")
+        }
+        return sorted(name for name in configured if not is_ready(nodes.items.get(name) or {}))
 
     def with_devices(self) -> list[str]:
         """VMs with vGPUs or devices that are passed through."""
         asking = {key for key, vm in self.vms.items.items() if requested(vm)}
         asking |= {key for key, one in self.instances.items.items() if is_live(one) and started_with(one)}
+        asking |= {vm_of_pod(pod) for pod in self.pods.outliving(self.instances.items) if _has_host_devices(pod)}
         return sorted(asking)
 
 
@@ -194,7 +217,7 @@ class AddonOperation:
                 if self._request.name == r.DRIVER_ADDON:
                     nodes = partial(self._driver_nodes, reading)
                     seen.find_cause = CertainCauses(self._api, nodes).find
-                planned, revision = self._write(planned, seen)
+                planned, revision = self._write(planned, reading, seen)
                 if self._wait:
                     reading = self._with_gpus(planned, reading, seen)
                     self._await(revision, reading, seen)
@@ -249,9 +272,9 @@ class AddonOperation:
             # An upgrade may have put the placeholder back under an addon that is on and looks well.
             if planned.changed or addons.PLACEHOLDER in location:
                 addons.check_location(location)
-        self._check_users(planned)
+        self._check_users(planned, reading)
 
-    def _check_users(self, planned: AddonPlan) -> None:
+    def _check_users(self, planned: AddonPlan, reading: AddonSnapshot) -> None:
         """Refuse to take the driver, or what hands out devices, away from VMs.
 
         Harvester itself looks only at an addon that is to be disabled, only from 1.8 on, and does not see VMs whose
@@ -271,11 +294,18 @@ class AddonOperation:
             users = machines.with_devices()
         else:
             users = machines.with_vgpus(running=None if disables else True)
+            users += [f"an unknown VM on node {node}" for node in machines.unknown_on(reading.nodes)]
         if users:
             raise _in_use(before.name, join_names(users), disables=disables)
 
     def _machines(self) -> VmLists:
-        return VmLists(*self._api.together([self._lister(path) for path in (r.VMS, r.INSTANCES, r.VGPUS)]))
+        vms, instances, vgpus, pods = self._api.together(
+            [
+                *(self._lister(path) for path in (r.VMS, r.INSTANCES, r.VGPUS)),
+                lambda: read_launcher_pods(self._api),
+            ]
+        )
+        return VmLists(vms, instances, vgpus, pods)
 
     @staticmethod
     def _has_own_drivers(reading: AddonSnapshot) -> bool:
@@ -301,7 +331,7 @@ class AddonOperation:
                 raise _translated(error, planned.before) from error
 
     # Applying
-    def _write(self, planned: AddonPlan, seen: Watcher) -> tuple[AddonPlan, str]:
+    def _write(self, planned: AddonPlan, reading: AddonSnapshot, seen: Watcher) -> tuple[AddonPlan, str]:
         """The plan that was carried out, and the addon's revision right after it, if more of them will follow."""
         while planned.changed:
             if not seen.until(lambda: not self._seen(seen).in_progress):
@@ -314,7 +344,7 @@ class AddonOperation:
             if not planned.changed:
                 break
             if (planned.before.enabled, planned.patch["spec"]) != self._checked:
-                self._check_users(planned)
+                self._check_users(planned, reading)
             try:
                 written = self._api.patch(self._path, planned.patch)
                 seen.put(self._addons_path, written)
@@ -429,6 +459,11 @@ def _rolled_out(daemon_set: Json | None, *, at_least: int) -> bool:
     desired = int(status.get("desiredNumberScheduled") or 0)
     ready = min(int(status.get("numberReady") or 0), int(status.get("updatedNumberScheduled") or 0))
     return desired >= at_least and ready >= desired
+
+
+def _has_host_devices(pod: Json) -> bool:
+    """Return whether a launcher pod has devices of its node, other than those that KubeVirt gives every VM."""
+    return any(not resource.startswith(KUBEVIRT_DEVICES) for resource in pod_resources(pod))
 
 
 def _is_ready(pod: Json) -> bool:

@@ -16,6 +16,7 @@ from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.mig import served
 from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.profile import parse_or_none
 from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.profile_resolver import ProfileResolver
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester import paths as r, version as versions
+from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.read.launcher_pods import read_launcher_pods
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.read.mig_configuration import (
     OUT_OF_SYNC,
     read_configuration,
@@ -398,17 +399,11 @@ def read(api: ApiClient, harvester_version: str | None = None) -> Snapshot:
     silent = set(gpus.items) - shown
     mig = mig or any(gpus.items[name]["spec"].get("enabled") for name in silent)
 
-    def launcher_pods() -> Pods:
-        try:
-            return Pods(ObjectList.of(api.get(r.LAUNCHER_PODS, labelSelector=r.LAUNCHER_SELECTOR)).items)
-        except Forbidden:
-            return Pods(readable=False)
-
     pci_devices, migs, pods = api.together(
         [
             lambda: listed(r.PCI_DEVICES) if silent else ObjectList(),
             lambda: optional(r.MIG_CONFIGURATIONS) if mig and version.has_mig else ObjectList(),
-            lambda: launcher_pods() if _only_pods_can_tell(gpus, nodes, instances) else Pods(),
+            lambda: read_launcher_pods(api) if _only_pods_can_tell(gpus, nodes, instances) else Pods(),
         ]
     )
     return Snapshot(version, gpus, vgpus, nodes, vms, instances, claims, pci_devices, migs, pods, now=api.now)

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -186,6 +186,39 @@ class Pods:
     items: Mapping[str, Json] = field(default_factory=dict)
     readable: bool = True
 
+    def outliving(self, instances: Mapping[str, Json]) -> Iterator[Json]:
+        """Yield the pods that run although their instance has ended or is gone."""
+        for pod in self.items.values():
+            if (pod.get("status") or {}).get("phase") in ENDED:
+                continue
+            instance = instances.get(vm_of_pod(pod))
+            own = instance is not None and _owner(pod).get("uid") == instance["metadata"].get("uid")
+            if not (own and is_live(instance)):
+                yield pod
+
+
+def vm_of_pod(pod: Json) -> str:
+    """Return the namespace and name of the VM that a launcher pod belongs to."""
+    metadata = pod["metadata"]
+    name = _owner(pod).get("name") or (metadata.get("labels") or {}).get(r.VM_NAME_LABEL) or metadata["name"]
+    return f"{metadata.get('namespace', '')}/{name}"
+
+
+def pod_resources(pod: Json) -> Counter[str]:
+    """Return what the containers of a pod request, by resource."""
+    counts: Counter[str] = Counter()
+    for container in (pod.get("spec") or {}).get("containers") or []:
+        resources = container.get("resources") or {}
+        for resource, amount in {**(resources.get("requests") or {}), **(resources.get("limits") or {})}.items():
+            if "/" in resource:
+                counts[resource] += quantity(amount)
+    return counts
+
+
+def _owner(pod: Json) -> Json:
+    owners = pod["metadata"].get("ownerReferences") or []
+    return next((owner for owner in owners if owner.get("kind") == r.INSTANCE_KIND), {})
+
 
 class VmUsage:
     """The devices that each VM holds, or will take when it starts."""
@@ -212,7 +245,7 @@ class VmUsage:
         for key in keys:
             if is_live(instances.get(key)):
                 self._read_live(key, instances[key])
-        for pod in self._pods.items.values():
+        for pod in self._pods.outliving(instances):
             self._read_pod(pod)
         stopped = [key for key in keys if not is_live(instances.get(key))]
         for key in stopped:
@@ -344,26 +377,15 @@ class VmUsage:
         return counts == Counter(map(_key, self._counts(started_with(instance)).elements()))
 
     def _read_pod(self, pod: Json) -> None:
-        """A launcher pod whose instance has ended or is gone, as on a node that lost its connection."""
-        metadata, spec = pod["metadata"], pod.get("spec") or {}
-        if (pod.get("status") or {}).get("phase") in ENDED:
-            return
+        """Read a launcher pod whose instance has ended or is gone, as on a node that lost its connection."""
         counts: Counter[str] = Counter()
-        for container in spec.get("containers") or []:
-            resources = container.get("resources") or {}
-            for resource, amount in {**(resources.get("requests") or {}), **(resources.get("limits") or {})}.items():
-                type_name = self.type_of(resource)
-                if type_name:
-                    counts[type_name] += quantity(amount)
-        owners = metadata.get("ownerReferences") or []
-        owner: Json = next((one for one in owners if one.get("kind") == r.INSTANCE_KIND), {})
-        name = owner.get("name") or (metadata.get("labels") or {}).get(r.VM_NAME_LABEL) or metadata["name"]
-        instance = self._instances.get(f"{metadata.get('namespace', '')}/{name}")
-        mine = instance is not None and owner.get("uid") == instance["metadata"].get("uid")
-        if mine and is_live(instance):
-            return
-        named = {"metadata": {"name": name, "namespace": metadata.get("namespace", "")}}
-        self._claim(counts, _holder(named, running=True), [spec.get("nodeName") or None])
+        for resource, count in pod_resources(pod).items():
+            type_name = self.type_of(resource)
+            if type_name:
+                counts[type_name] += count
+        namespace, _slash, name = vm_of_pod(pod).partition("/")
+        holder = _holder({"metadata": {"name": name, "namespace": namespace}}, running=True)
+        self._claim(counts, holder, [(pod.get("spec") or {}).get("nodeName") or None])
 
     def _names(self, wanted: Iterable[tuple[str, str]]) -> list[str]:
         return [name for name, _resource in wanted if name in self._devices]

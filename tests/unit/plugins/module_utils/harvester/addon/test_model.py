@@ -26,7 +26,7 @@ from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.addon.model i
     plan,
     wanted_values,
 )
-from ansible_collections.vgpu.fleet.plugins.module_utils.kube.client import AdmissionDenied, Conflict
+from ansible_collections.vgpu.fleet.plugins.module_utils.kube.client import AdmissionDenied, Conflict, Forbidden
 from hypothesis import given, strategies as st
 
 from tests.unit.plugins.module_utils.harvester.objects import Q4, started, vgpu, vm
@@ -290,6 +290,52 @@ def test_the_driver_is_replaced_where_no_vm_needs_it(server, location):
     if location.endswith("old.run"):
         # A second run reads no VMs.
         assert not {r.VMS, r.INSTANCES} & set(server.asked)
+
+
+def launcher_pod(vm_name, *, phase="Running"):
+    """A launcher pod with a vGPU whose instance is gone, as on a node that was cut off."""
+    resources = {"requests": {"devices.kubevirt.io/kvm": "1", "nvidia.com/NVIDIA_A2-4Q": "1"}}
+    return {
+        "metadata": {"name": f"virt-launcher-{vm_name}", "namespace": "default", "labels": {r.VM_NAME_LABEL: vm_name}},
+        "spec": {"nodeName": "gpu-a", "containers": [{"name": "compute", "resources": resources}]},
+        "status": {"phase": phase},
+    }
+
+
+@pytest.mark.parametrize("name", ["nvidia-driver-toolkit", "pcidevices-controller"])
+def test_a_launcher_pod_that_outlives_its_instance_keeps_the_addon(name):
+    server = DriverServer()
+    server.item["metadata"]["name"] = name
+    server.lists[r.LAUNCHER_PODS] = [launcher_pod("trainer"), launcher_pod("done", phase="Succeeded")]
+    operation = AddonOperation(server, AddonRequest(name, "harvester-system", False, {}), wait=False, seconds=5)
+    with pytest.raises(AddonInUse, match="default/trainer") as caught:
+        operation.run(check_mode=False)
+    assert "done" not in str(caught.value)
+    assert server.sent == []
+    server.lists[r.LAUNCHER_PODS] = [launcher_pod("done", phase="Succeeded")]
+    assert operation.run(check_mode=False).plan.changed
+
+
+@pytest.mark.parametrize("ready", ["True", "Unknown"])
+def test_pods_that_cannot_be_listed_count_as_in_use_on_a_node_that_is_not_ready(ready):
+    server = DriverServer()
+    node = vgpu(asked=Q4, configured=Q4)["spec"]["nodeName"]
+    server.lists[r.NODES] = [
+        {"metadata": {"name": node}, "status": {"conditions": [{"type": "Ready", "status": ready}]}}
+    ]
+    answer = server.get
+
+    def forbidden(path, **query):
+        if path == r.LAUNCHER_PODS:
+            raise Forbidden("Not allowed to list pods.", status=403)
+        return answer(path, **query)
+
+    server.get = forbidden
+    if ready == "True":
+        assert driver(server).run(check_mode=False).plan.changed
+    else:
+        with pytest.raises(AddonInUse, match=f"an unknown VM on node {node}"):
+            driver(server).run(check_mode=False)
 
 
 def test_a_driver_that_stopped_vms_need_is_not_disabled_unless_that_is_asked_for():

@@ -1,0 +1,20 @@
+# Copyright: (c) 2026, The vgpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Read the launcher pods of VMs, which show what a VM was really given."""
+
+from __future__ import annotations
+
+from ansible_collections.vgpu.fleet.plugins.module_utils.harvester import paths as r
+from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.read.vm_usage import Pods
+from ansible_collections.vgpu.fleet.plugins.module_utils.kube.client import ApiClient, Forbidden
+from ansible_collections.vgpu.fleet.plugins.module_utils.kube.objects import ObjectList
+
+
+def read_launcher_pods(api: ApiClient) -> Pods:
+    """List the launcher pods of all VMs. A user who must not list them gets pods that are not readable."""
+    try:
+        return Pods(ObjectList.of(api.get(r.LAUNCHER_PODS, labelSelector=r.LAUNCHER_SELECTOR)).items)
+    except Forbidden:
+        return Pods(readable=False)
