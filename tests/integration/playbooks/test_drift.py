@@ -256,7 +256,7 @@ def test_mig_instances_are_made_as_declared_unless_a_vm_uses_one(running: Lab, r
     assert (again.status, again.changed, written(lab)) == ("successful", 0, set()), again.shown
     refused = runs.playbook("drift", {**declared_cut(("1g.5gb", 7)), **REPAIR, **FAIL})
     assert (refused.status, found(refused)) == ("failed", {("mig_layout_differs", ""): ""}), refused.shown
-    assert "The declared MIG instances cannot be had." in refused.failure
+    assert "The declared MIG instances cannot be created." in refused.failure
     assert "default/trainer" in refused.failure
     assert (written(lab), cut(lab)) == (set(), has)
     assert lab.read(f"{VMIS}/trainer")["metadata"]["uid"] == instance

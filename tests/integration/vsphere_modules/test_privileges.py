@@ -30,7 +30,7 @@ GONE = {"name": "trainer", "state": "absent", "power_cycle": "hard"}
 
 def documented(page):
     text = (DOCS / page).read_text()
-    section = text[text.index("privileges are needed?") :].split("\n## ")[0]
+    section = text[text.index("## Required privileges") + 3 :].split("\n## ")[0]
     return set(re.findall(r"\b[A-Z]\w+(?:\.[A-Z]\w+)+\b", section)) - UNCHECKED
 
 
