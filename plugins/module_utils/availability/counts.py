@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What a fleet offers, who has it, what is left and what could still be made: counted by profile and node. Pure."""
+"""Counts of vGPUs by profile and node: allocatable, in use, free and creatable. Pure."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from ansible_collections.vgpu.fleet.plugins.module_utils.planning.request import
 
 @dataclass(frozen=True)
 class VmHolding:
-    """What one VM has or would take, by profile; `node` is None for what is bound to none."""
+    """The vGPUs that a VM has or will take, by profile. `node` is None for vGPUs that are not bound to a node."""
 
     holder: Holder
     vgpus: Mapping[str, int] = field(hash=False)
@@ -36,9 +36,10 @@ class VmHolding:
 
 @dataclass(frozen=True)
 class Count:
-    """One profile on one node, or on all of them together.
+    """The counts of one profile on one node, or on all nodes together.
 
-    `free_now` is what no running VM has; `free` is what is left when every stopped VM has got its own too.
+    `free_now` counts vGPUs that no running VM has. `free` counts vGPUs that remain when every stopped VM has its own
+    too.
     """
 
     allocatable: int = 0
@@ -82,15 +83,16 @@ class Count:
 class Availability:
     """The counts of a fleet, or of some of its nodes.
 
-    What VMs hold on a node is subtracted there. VMs that are bound to no node, since they are stopped and name no
-    device, or wait for one, are `floating`: they count for the profile as a whole, and are placed with the demand.
+    vGPUs that VMs hold on a node are subtracted from this node. VMs that are not bound to a node, because they wait for
+    one, or are stopped and name no device, are `floating`: they count for the profile as a whole and are placed with
+    the demand.
     """
 
     fleet: Fleet
     selected: frozenset[str]
-    # VMs, by path, that are as good as gone: what they hold is free.
+    # VMs, by path, to be treated as removed: their vGPUs are free.
     released: frozenset[str] = frozenset()
-    # Whether room on GPUs counts where SR-IOV would have to be switched on.
+    # Whether to count capacity on GPUs that need SR-IOV enabled first.
     sriov: bool = False
 
     @cached_property
@@ -99,7 +101,7 @@ class Availability:
 
     @cached_property
     def holdings(self) -> dict[str, VmHolding]:
-        """All VMs with vGPUs, on any node, by path."""
+        """Return all VMs with vGPUs, on any node, by path."""
         holders: dict[str, Holder] = {}
         amounts: dict[str, dict[str | None, Counter[str]]] = {}
 
@@ -119,7 +121,7 @@ class Availability:
         }
 
     def pending(self, path: str, profile: str) -> int:
-        """How many more a running VM gets when it is restarted."""
+        """Return how many more vGPUs a running VM gets at its next restart."""
         return self._pending[path, profile]
 
     @cached_property
@@ -131,7 +133,7 @@ class Availability:
         return found
 
     def waiting_for_restart(self, profile: str) -> list[str]:
-        """Running VMs that get vGPUs of the profile when they are restarted."""
+        """Return the running VMs that get vGPUs of the profile at their next restart."""
         return sorted(
             {
                 claim.holder.path
@@ -146,7 +148,7 @@ class Availability:
 
     @cached_property
     def floating(self) -> dict[str, Mapping[str, int]]:
-        """By VM, what is bound to no node yet."""
+        """Return, by VM, the vGPUs that are not bound to a node yet."""
         return {
             path: holding.by_node[None]
             for path, holding in self.holdings.items()
@@ -155,12 +157,12 @@ class Availability:
 
     @cached_property
     def by_node(self) -> dict[str, dict[str, Count]]:
-        """Counts by node and profile. Of a node that is not usable nothing is free."""
+        """Return the counts by node and profile. A node that is not usable has no free vGPUs."""
         return {node.name: self._count_node(node) for node in self.nodes}
 
     @cached_property
     def totals(self) -> dict[str, Count]:
-        """Counts by profile, of usable nodes only."""
+        """Return the counts by profile, for usable nodes only."""
         found: dict[str, Count] = {}
         for node in self.nodes:
             if node.usable:
@@ -178,7 +180,7 @@ class Availability:
 
     @cached_property
     def free(self) -> dict[str, dict[str, int]]:
-        """What machines can be placed on; the floating ones are still to be placed."""
+        """Return the free vGPUs for placing machines. Floating VMs are still to be placed."""
         return {
             node: {profile: count.free for profile, count in counts.items() if count.free}
             for node, counts in self.by_node.items()
@@ -186,7 +188,7 @@ class Availability:
 
     @cached_property
     def creatable(self) -> dict[str, dict[str, int]]:
-        """How many more of each profile could be made on a node: each number for itself, not all together."""
+        """Return how many more vGPUs of each profile fit on a node. Each number stands alone; they do not add up."""
         return {
             node: {profile: count.creatable for profile, count in counts.items() if count.creatable}
             for node, counts in self.by_node.items()
@@ -216,7 +218,7 @@ class Availability:
         counts = {}
         for profile in sorted(profiles):
             allocatable = advertised.get(profile, 0)
-            # A device that is advertised and not there, or there and not advertised, serves no VM.
+            # A vGPU serves a VM only if it exists and the node advertises it.
             usable = min(allocatable, configured[profile]) if node.usable else 0
             free_now = max(usable - in_use[profile], 0)
             counts[profile] = Count(
@@ -251,7 +253,7 @@ class Availability:
         return [{"name": node.name, "usable": node.usable, "reason": unusable_because(node)} for node in self.nodes]
 
     def device_records(self, spelt: Callable[[str], Mapping[str, str]]) -> list[dict[str, Any]]:
-        """Every vGPU there is, labelled as Rancher's page for machine pools was meant to show it."""
+        """Return every vGPU, with the labels intended for Rancher's machine pool page."""
         records = []
         for node in self.nodes:
             for gpu in node.ordered_gpus:
@@ -273,7 +275,7 @@ class Availability:
         return records
 
     def drifts(self) -> list[str]:
-        """Sentences about what is configured and not advertised, or the other way round."""
+        """Return messages about vGPUs that are configured but not advertised, or advertised but not configured."""
         found = []
         for node in self.nodes:
             for profile, count in self.by_node[node.name].items():
@@ -286,7 +288,7 @@ class Availability:
 
 
 def _vgpus_only(advertised: Mapping[str, int]) -> Counter[str]:
-    """Without whole GPUs that a node passes through: their resources are no profiles."""
+    """Return the counts without GPUs in passthrough, whose resources are not profiles."""
     return Counter(
         {
             name: count
@@ -297,14 +299,14 @@ def _vgpus_only(advertised: Mapping[str, int]) -> Counter[str]:
 
 
 def _creatable(node: Node, *, sriov: bool) -> dict[str, int]:
-    """On empty slots only, and never more than the driver allows on a GPU."""
+    """Return the creatable vGPUs by profile, on empty slots and within the driver's limits for each GPU."""
     found: Counter[str] = Counter()
     if not node.usable:
         return found
     for gpu in node.gpus:
         site = classify_slots(gpu, node)
         names = {name for slot in site.empty for name in slot.offered or ()}
-        # In MIG mode only types of instances there are are offered, and more instances may be possible.
+        # In MIG mode the driver lists only the types of existing instances, although more instances may be possible.
         if (sriov and not gpu.sharing) or gpu.mode == MIG or any(slot.offered is None for slot in site.empty):
             names |= _types_of_boards(gpu.boards)
         for name in names:
@@ -326,7 +328,7 @@ def unusable_because(node: Node) -> str:
 
 
 def select_nodes(fleet: Fleet, patterns: Iterable[str] | None) -> frozenset[str]:
-    """The nodes that names or shell patterns mean. None means all of them; an empty list selects none."""
+    """Return the nodes that match names or shell patterns. None selects all nodes, an empty list none."""
     names = [node.name for node in fleet.ordered_nodes]
     if patterns is None:
         return frozenset(names)

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Check whether machines with vGPUs fit into the free capacity. If not, say why and what would help. Pure."""
+"""The check whether machines with vGPUs fit into the free capacity, with reasons and suggestions if not. Pure."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class DemandResult:
 
 
 class FitCheck:
-    """Place the machines of all demands together. What-if variants of the capacity give the suggestions."""
+    """The placement of the machines of all demands together. What-if variants of the capacity give the suggestions."""
 
     def __init__(self, capacity: Capacity, demands: Sequence[MachineDemand]) -> None:
         self._demands = list(demands)
@@ -102,7 +102,7 @@ class FitCheck:
 
     @cached_property
     def exhaustive(self) -> bool:
-        """Tell whether the answer is certain. A demand that does not fit alone proves that not all of them fit."""
+        """Return whether the answer is certain. A demand that does not fit alone proves that not all of them fit."""
         if self.fits or self.packing.exhaustive:
             return True
         alone = map(self._pack_alone, range(len(self._demands)))
@@ -123,7 +123,7 @@ class FitCheck:
 
     @cached_property
     def suggestions(self) -> list[str]:
-        """Return changes. Each of them alone makes all demands fit."""
+        """Return changes, each of which alone makes all demands fit."""
         return [] if self.fits else list(dict.fromkeys(self._suggestions()))
 
     def as_result(self) -> dict[str, Any]:
@@ -200,9 +200,9 @@ class FitCheck:
 def existing_machines(
     holdings: Mapping[str, VmHolding], demands: Sequence[MachineDemand]
 ) -> tuple[list[tuple[str, ...]], frozenset[str]]:
-    """Return for each demand its VMs that stay, and all VMs that make way.
+    """Return the VMs of each demand that stay, and all VMs that the demands replace.
 
-    VMs of an owner that have the vGPUs of the demand count as its machines. The demand replaces the others.
+    VMs of an owner that have the vGPUs of the demand count as its machines. The demand replaces the owner's other VMs.
     """
     taken: set[str] = set()
     replaced: set[str] = set()
@@ -211,7 +211,7 @@ def existing_machines(
         owned = [path for path, held in holdings.items() if path not in taken and demand.owns(held.holder)]
         taken.update(owned)
         alike = [path for path in owned if dict(holdings[path].vgpus) == dict(demand.vgpus)]
-        # Running VMs first: they are the ones that stay.
+        # Running VMs come first, because they stay.
         alike.sort(key=lambda path: (not holdings[path].holder.running, path))
         kept = set(alike[: demand.machines + demand.surge])
         existing.append(tuple(sorted(kept)))

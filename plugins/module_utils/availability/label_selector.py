@@ -26,7 +26,7 @@ class InvalidSelector(FleetError):
 
 @dataclass(frozen=True)
 class Requirement:
-    """A label that has one of these values, or none of them; without values, that is there or is not."""
+    """A condition on a label: it has one of these values or none of them. Without values: it exists or does not."""
 
     key: str
     values: frozenset[str] | None

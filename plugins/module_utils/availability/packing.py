@@ -2,14 +2,14 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Machines on nodes: each needs all its vGPUs on one node. Pure."""
+"""Placement of machines on nodes: each machine needs all its vGPUs on one node. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-# Steps of the search, not seconds: the same input gives the same answer anywhere.
+# Limits in search steps instead of seconds, so that the same input gives the same result on every machine.
 BUDGET = 500_000
 FILLINGS = 2_000
 
@@ -19,7 +19,7 @@ State = tuple[int, ...]
 
 @dataclass(frozen=True)
 class MachineGroup:
-    """So many machines that need the same vGPUs. A lower rank is served first where not all can be."""
+    """A number of machines that need the same vGPUs. A lower rank is placed first if not all machines fit."""
 
     vgpus: Mapping[str, int] = field(hash=False)
     count: int
@@ -28,7 +28,7 @@ class MachineGroup:
 
 @dataclass(frozen=True)
 class Packing:
-    """Machines by node, one mapping for each batch. `exhaustive` tells that no more could have been placed."""
+    """Machines by node, one mapping per group. `exhaustive` means that no more machines can be placed."""
 
     nodes: tuple[Mapping[str, int], ...]
     missing: tuple[int, ...]
@@ -40,7 +40,7 @@ class Packing:
 
 
 def place(free: Free, batches: Sequence[MachineGroup]) -> Packing:
-    """All machines if possible. `free` is by node and vGPU type."""
+    """Place all machines if possible. `free` is by node and vGPU type."""
     alike: dict[tuple[frozenset[tuple[str, int]], int], list[int]] = {}
     for index, batch in enumerate(batches):
         alike.setdefault((frozenset(batch.vgpus.items()), batch.rank), []).append(index)
@@ -58,7 +58,7 @@ def place(free: Free, batches: Sequence[MachineGroup]) -> Packing:
 
 
 def _shares(where: Mapping[str, int], counts: Sequence[int]) -> Iterator[dict[str, int]]:
-    """What was placed of equal batches, given to them in their order."""
+    """Distribute the placed machines to equal groups, in the order of the groups."""
     left = dict(where)
     for count in counts:
         share: dict[str, int] = {}
@@ -85,7 +85,7 @@ def _place(free: Free, batches: Sequence[MachineGroup]) -> tuple[list[dict[str, 
 
 
 def _independent(batches: Sequence[MachineGroup]) -> Iterator[list[int]]:
-    """Batches that compete for a type, directly or through others, belong together."""
+    """Yield sets of groups that compete for a type, directly or through other groups."""
     groups: list[tuple[set[str], list[int]]] = []
     for index, batch in enumerate(batches):
         types, members = set(batch.vgpus), [index]
@@ -102,7 +102,7 @@ def _independent(batches: Sequence[MachineGroup]) -> Iterator[list[int]]:
 
 
 def _first_fit(free: Free, batches: Sequence[MachineGroup]) -> list[dict[str, int]] | None:
-    """The largest machines first, each on the first node that has room: quick, and nearly always enough."""
+    """Place the largest machines first, each on the first node with room. This is fast and nearly always sufficient."""
     left = {node: dict(amounts) for node, amounts in sorted(free.items())}
     placed: list[dict[str, int]] = [{} for _batch in batches]
     for index in sorted(range(len(batches)), key=lambda one: (-sum(batches[one].vgpus.values()), one)):
@@ -121,12 +121,12 @@ def _first_fit(free: Free, batches: Sequence[MachineGroup]) -> list[dict[str, in
 
 
 def _times(amounts: Mapping[str, int], vgpus: Mapping[str, int]) -> int:
-    """How many machines one node takes."""
+    """Return how many machines fit on one node."""
     return min((max(amounts.get(name, 0), 0) // count for name, count in vgpus.items() if count), default=1 << 30)
 
 
 def _search(free: Free, batches: Sequence[MachineGroup]) -> tuple[list[dict[str, int]], bool]:
-    """Node by node, all ways to fill it; of what is placed so far only the best combinations are kept."""
+    """Try all fillings of each node in turn, and keep only the best combinations of placed machines."""
     counts = tuple(batch.count for batch in batches)
     types = sorted({name for batch in batches for name in batch.vgpus})
     order = sorted(
@@ -152,7 +152,7 @@ def _search(free: Free, batches: Sequence[MachineGroup]) -> tuple[list[dict[str,
         steps += len(layer) * len(states)
         layers.append(layer)
         if steps > BUDGET:
-            # Too many ways: go on with the fullest only.
+            # There are too many combinations: continue with the fullest only.
             exhaustive = False
             states = sorted(states, key=lambda state: _value(state, batches), reverse=True)[:1]
         if counts in layer:
@@ -163,7 +163,7 @@ def _search(free: Free, batches: Sequence[MachineGroup]) -> tuple[list[dict[str,
 
 
 def _fillings(amounts: dict[str, int], batches: Sequence[MachineGroup]) -> list[State]:
-    """The maximal ways to fill one node, of which there may be too many."""
+    """Return the maximal fillings of one node, cut off at a limit."""
     found: list[State] = []
 
     def fill(index: int, left: dict[str, int], chosen: State) -> None:
@@ -183,7 +183,7 @@ def _fillings(amounts: dict[str, int], batches: Sequence[MachineGroup]) -> list[
 
 
 def _best(states: list[State]) -> list[State]:
-    """Without those that another one equals or exceeds in everything."""
+    """Return the states without those that another state equals or exceeds in every count."""
     kept: list[State] = []
     for state in sorted(set(states), reverse=True):
         if not any(all(a >= b for a, b in zip(other, state, strict=True)) for other in kept):

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Read the demands of a task: machines that have to fit, with the vGPUs of each. Pure."""
+"""The demands of a task: machines that have to fit, with the vGPUs of each. Pure."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class MachineDemand:
 
 
 def read_demand(entries: Sequence[Mapping[str, Any]], known: ProfileResolver) -> list[MachineDemand]:
-    """Return the demands with the profile names of this system. Raise InvalidDemand for one that makes no sense."""
+    """Return the demands with the profile names of this system. Raise InvalidDemand for an invalid entry."""
     demands = []
     for entry in entries:
         name = entry["name"]

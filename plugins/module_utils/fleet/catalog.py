@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Boards and profiles that are known without a live system. If both know a value, the live system is right."""
+"""Boards and profiles that are known without a live system. If the two disagree, the live system takes precedence."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.profile import (
 
 @dataclass(frozen=True)
 class BoardProfile:
-    """One profile of a board. `derived` instances were computed, not read from a source."""
+    """One profile of a board. `derived` means that the maximum was computed, not read from a source."""
 
     name: str
     short: str
@@ -33,7 +33,7 @@ class BoardProfile:
     attribute: str
     max_per_gpu: int
     derived: bool
-    # By driver 510: later drivers allow more than it did, so False is a warning and None is unknown.
+    # As of driver 510. Later drivers allow more, so False is only a warning, and None means unknown.
     multi_vgpu: bool | None
 
     @property
@@ -96,7 +96,7 @@ class Board:
 
 @dataclass(frozen=True)
 class Limit:
-    """The maximum of vGPUs of one profile on a GPU, and its source: `live`, `catalog`, `derived` or `unknown`."""
+    """The maximum number of vGPUs of a profile on a GPU, and its source: `live`, `catalog`, `derived` or `unknown`."""
 
     count: int | None
     source: str
@@ -108,7 +108,7 @@ class Limit:
 
 @lru_cache(maxsize=1)
 def boards() -> Mapping[str, Board]:
-    """All boards by name."""
+    """Return all boards by name."""
     found: dict[str, Board] = {}
     heading = ""
     words: list[str] = []
@@ -148,26 +148,26 @@ def _by_board_key() -> Mapping[str, Board]:
 
 
 def find_board(name: str) -> Board | None:
-    """A board by its name, however the platform spells it."""
+    """Return a board by its name, in any platform's spelling."""
     return _by_board_key().get(board_key(name))
 
 
 def boards_with_pci_id(device_id: str) -> tuple[Board, ...]:
-    """Boards by PCI device id, such as `25b6` or `0x25B6`. A2 and A16 share one, so there may be several."""
+    """Return the boards with a PCI device id, such as `25b6` or `0x25B6`. A2 and A16 share an id."""
     wanted = device_id.casefold().removeprefix("0x")
     return tuple(board for board in boards().values() if wanted in board.pci_ids)
 
 
 @lru_cache(maxsize=8192)
 def find_profile(type_name: str) -> BoardProfile | None:
-    """A profile of the table by any spelling of it."""
+    """Return a profile of the table by any of its spellings."""
     parsed = parse_or_none(type_name)
     board = find_board(parsed.board) if parsed else None
     return board.by_key.get(parsed.key) if parsed and board else None
 
 
 def type_names(board: str | None = None) -> Iterator[str]:
-    """The type names of one board, or of all."""
+    """Yield the type names of one board, or of all boards."""
     chosen = boards().values() if board is None else filter(None, [find_board(board)])
     for one in chosen:
         for word in one.words:
@@ -190,7 +190,7 @@ def max_instances(
 
 
 def spellings(type_name: str, *, upper_case: bool = False) -> dict[str, str]:
-    """A profile in all its spellings, for results. A name the table lacks keeps the form it came in."""
+    """Return all spellings of a profile, for results. A name that the table does not contain keeps its form."""
     known = find_profile(type_name)
     full = known.name if known else type_name
     parsed = parse_or_none(full)

@@ -2,17 +2,19 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The boards that can share themselves, and how many vGPUs of each profile one GPU takes.
+"""The boards that support vGPUs, and the maximum number of vGPUs of each profile on one GPU.
 
-A line that is not indented is a board: name | product | architecture | framebuffer in GiB | brand in type names |
-PCI device ids | notes. Notes: `gpus=N` on one board, `sriov` where vGPUs sit on virtual functions, `vfs=N` of them or
-`vfs>=N` where only a lower bound is known, `multi` where driver 510 said which types may be given several to one VM.
+A line without indentation is a board: name | product | architecture | framebuffer in GiB | brand in type names | PCI
+device ids | notes. Notes: `gpus=N` GPUs on one board; `sriov` if vGPUs are on virtual functions; `vfs=N` virtual
+functions, or `vfs>=N` if only a lower bound is known; `multi` if driver 510 lists the types of which a VM may have
+several.
 
-Indented lines are its profiles, as suffix:instances. `~` marks a number that was computed (from a type of equal size or
-from the framebuffer) instead of read; `?` a type of which driver 510 did not say whether a VM may have several.
+Indented lines are the profiles of the board, as suffix:instances. `~` marks a number that was computed (from a type of
+equal size or from the framebuffer) instead of read; `?` marks a type for which driver 510 does not say whether a VM may
+have several.
 
 Type names and PCI ids come from NVIDIA's open kernel modules (595.45.04), instances of C and Q types from
-vgpu-device-manager 0.5.0, older boards from the type table of host driver 510.47.03. One oddity is as read:
+vgpu-device-manager 0.5.0, older boards from the type table of host driver 510.47.03. One irregularity is in the source:
 RTX8000P takes eight of 4C but twelve of 4Q.
 """
 

@@ -2,10 +2,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""MIG: how a GPU can be cut into instances, and which vGPU type each of them serves. Pure.
+"""MIG: the possible layouts of a GPU, and the vGPU type that each GPU instance serves. Pure.
 
 A GPU has compute slices and memory slices. An instance begins at a multiple of its memory slices, and its compute
-slices end within the board's: this reproduces the placements of NVIDIA's MIG guide for A30, A100 and H100.
+slices end within the board's. This reproduces the placements of NVIDIA's MIG guide for A30, A100 and H100.
 """
 
 from __future__ import annotations
@@ -42,20 +42,20 @@ class InstanceSize:
 
     @property
     def suffix(self) -> str:
-        """The last part of the vGPU type that is served: 1g.5gb serves A100-1-5C."""
+        """Return the last part of the vGPU type that the instance serves: 1g.5gb serves A100-1-5C."""
         return f"{self.compute}-{self.gib}C" + (MEDIA if self.media else "")
 
 
 @dataclass(frozen=True)
 class InstanceRequest:
-    """An instance profile as somebody asked for it. `board` is known where a vGPU type was named."""
+    """An instance profile as a user requested it. `board` is known if the user named a vGPU type."""
 
     size: InstanceSize
     board: str | None = None
 
 
 def read_size(text: str) -> InstanceSize | None:
-    """From the name of an instance profile, such as `MIG 1g.5gb`; None for anything else."""
+    """Parse the name of an instance profile, such as `MIG 1g.5gb`. Return None for anything else."""
     found = _NAME.fullmatch(" ".join(text.split()))
     if found is None:
         return None
@@ -63,7 +63,7 @@ def read_size(text: str) -> InstanceSize | None:
 
 
 def size_of(profile: Profile | Key) -> InstanceSize | None:
-    """The instance that a vGPU type needs; None for types that are not served by an instance of their own."""
+    """Return the size of the instance that a vGPU type needs. Return None if the type has no instance of its own."""
     key = profile.key if isinstance(profile, Profile) else profile
     _board, slices, mib, series, attribute = key
     if not slices or series != "C" or attribute not in ("", MEDIA):
@@ -72,7 +72,7 @@ def size_of(profile: Profile | Key) -> InstanceSize | None:
 
 
 def read_wanted(text: str) -> InstanceRequest:
-    """An instance profile in any spelling: `MIG 1g.5gb`, `1g.5gb`, or the vGPU type it serves, `A100-1-5C`."""
+    """Parse an instance profile in any spelling: `MIG 1g.5gb`, `1g.5gb`, or the vGPU type it serves, `A100-1-5C`."""
     size = read_size(text)
     if size is not None:
         return InstanceRequest(size)
@@ -96,7 +96,7 @@ Counts = Mapping[InstanceSize, int]
 
 @dataclass(frozen=True)
 class MigGeometry:
-    """The sizes of one board's instances, the largest first, which is the order to create them in."""
+    """The instance sizes of one board in the order of creation: the largest first."""
 
     sizes: tuple[InstanceSize, ...]
 
@@ -114,11 +114,11 @@ class MigGeometry:
         return max(size.gib for size in self.sizes)
 
     def memory_of(self, size: InstanceSize) -> int:
-        """Sizes are rounded in names: an eighth of 94 GiB is called 12."""
+        """Return the memory slices of a size. Names round the size: an eighth of 94 GiB is called 12."""
         return max(1, round(size.gib * self.memory / self._whole_gib))
 
     def starts(self, size: InstanceSize) -> range:
-        """The memory slices at which such an instance may begin."""
+        """Return the memory slices at which an instance of this size may begin."""
         step = self.memory_of(size)
         return range(0, min(self.memory - step, self.compute - size.compute) + 1, step)
 
@@ -139,11 +139,11 @@ class MigGeometry:
             found += 1
 
     def maximal(self, wanted: Collection[InstanceSize], kept: Counts | None = None) -> list[Counter[InstanceSize]]:
-        """The fullest cuts with everything `kept` and, beside that, wanted sizes only."""
+        """Return the fullest layouts that keep `kept` and add wanted sizes only."""
         return [self.cut(number) for number in self.fullest(wanted, kept)]
 
     def fullest(self, wanted: Collection[InstanceSize], kept: Counts | None = None) -> tuple[int, ...]:
-        """The same by their numbers."""
+        """Return the numbers of the fullest layouts."""
         which = (self._vector(kept or {}), tuple(size in wanted for size in self.sizes))
         if which not in self._fullest:
             self._fullest[which] = tuple(self._search_fullest(*which))
@@ -163,11 +163,11 @@ class MigGeometry:
         return {}
 
     def cut(self, number: int) -> Counter[InstanceSize]:
-        """A cut by its place among all there are."""
+        """Return a layout by its number among all layouts."""
         return self._counts(self._ordered[number])
 
     def why_not(self, counts: Counts) -> str:
-        """The rule that a cut breaks."""
+        """Return the rule that a layout breaks."""
         unknown = [size.name for size, count in counts.items() if count and size not in self._place]
         if unknown:
             return f"it has no instances of {', '.join(sorted(unknown))}"
@@ -205,7 +205,7 @@ class MigGeometry:
 
     @cached_property
     def _feasible(self) -> frozenset[tuple[int, ...]]:
-        """Every cut there is, by placing instances from the first memory slice to the last."""
+        """Return every possible layout, found by placing instances from the first memory slice to the last."""
         states: list[set[tuple[int, ...]]] = [set() for _slice in range(self.memory + 1)]
         states[0].add((0,) * len(self.sizes))
         for start in range(self.memory):
@@ -220,13 +220,13 @@ class MigGeometry:
 
 
 def geometry_from(names: Iterable[str]) -> MigGeometry | None:
-    """By the names of the instance profiles that a GPU lists."""
+    """Return the geometry for the names of the instance profiles that a GPU lists."""
     return _geometry(frozenset(size for size in map(read_size, names) if size))
 
 
 @lru_cache(maxsize=256)
 def geometry_of(board: str) -> MigGeometry | None:
-    """By the catalogue. None for boards without MIG, and for those whose instances are shared by several vGPUs."""
+    """Return the geometry from the catalog. Return None for boards without MIG or with several vGPUs per instance."""
     listed = catalog.find_board(board)
     if listed is None:
         return None
@@ -242,7 +242,7 @@ def _geometry(sizes: frozenset[InstanceSize]) -> MigGeometry | None:
 
 
 def served_type(board: str, size: InstanceSize) -> str | None:
-    """The name of the vGPU type that an instance of this size serves on a board."""
+    """Return the name of the vGPU type that an instance of this size serves on a board."""
     listed = catalog.find_board(board)
     key = (board_key(board), size.compute, size.gib * 1024, "C", MEDIA if size.media else "")
     known = listed.by_key.get(key) if listed else None
@@ -250,7 +250,7 @@ def served_type(board: str, size: InstanceSize) -> str | None:
 
 
 def format_instances(counts: Counts) -> str:
-    """A cut in words, the largest instances first."""
+    """Format a layout for a message, the largest instances first."""
     parts = [
         f"{count} x {size.name}"
         for size, count in sorted(counts.items(), key=lambda item: (-item[0].gib, -item[0].compute, item[0].media))

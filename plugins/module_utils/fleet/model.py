@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The one record of both platforms: a fleet has nodes, a node has GPUs, a GPU has slots, a slot may have a holder."""
+"""The model of both platforms: a fleet has nodes, a node has GPUs, a GPU has slots, a slot may have a holder."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ TIME_SLICED = "time_sliced"
 MIXED_SIZE = "mixed_size"
 MIG = "mig"
 
-# The kind of a holder that is no VM: the owner for whom a vGPU was enabled.
+# The kind of a holder that is not a VM but the owner for whom a vGPU was enabled.
 OWNER = "owner"
 
 
 @dataclass(frozen=True)
 class Holder:
-    """A VM that has a vGPU, or would take it when it starts."""
+    """A VM that has a vGPU, or will take it when it starts."""
 
     name: str
     namespace: str = ""
@@ -55,10 +55,11 @@ class Holder:
 
 @dataclass(frozen=True)
 class UnboundRequest:
-    """vGPUs that a VM has or wants without anyone knowing which slots they are, or will be.
+    """vGPUs that a VM has or requests by profile, while their slots are unknown.
 
-    A running VM has them, unless they are `pending`: it was edited, and takes them when it is started again. A
-    `protective` one is not one more: the VM is tied to slots, but another VM may have those, so others are kept for it.
+    A running VM has these vGPUs, unless they are `pending`: the VM was edited and takes them at its next start. A
+    `protective` request is not additional: the VM is bound to slots that another VM may have, so other slots are kept
+    for it.
     """
 
     profile: str
@@ -91,10 +92,11 @@ class UnboundRequest:
 class Slot:
     """A place for one vGPU.
 
-    `profile` is what the hardware has, `wanted` what was asked for; they differ while a request is under way, and for
-    good where a platform took a request that it did not carry out. `offered` lists the types that an empty slot can
-    become, and is None where the platform does not say. `hardware` is the type that the device itself reports, where
-    its node hands it out as another. `owner` is for whom it was enabled, where that is marked on it.
+    `profile` is the profile on the hardware, `wanted` the requested one. They differ while a request is in progress,
+    and permanently if the platform accepted a request without carrying it out. `offered` lists the types that an empty
+    slot can be given, or is None if the platform does not report them. `hardware` is the type that the device itself
+    reports if its node allocates it as another type. `owner` is the owner for whom the vGPU was enabled, if it is
+    marked.
     """
 
     name: str
@@ -119,12 +121,12 @@ class Slot:
 
     @property
     def drifted(self) -> bool:
-        """Has one type and is asked to be another, which only takes effect at a reboot or a re-enable."""
+        """Return whether the vGPU differs from its request, which only takes effect at a reboot or a re-enable."""
         return bool(self.profile and self.wanted and self.profile != self.wanted)
 
     @property
     def correctable(self) -> bool:
-        """Drifted in its spec only: writing what it is into the spec changes nothing, also while a VM uses it."""
+        """Return whether only the spec drifted: correcting the spec changes nothing, also while a VM uses the vGPU."""
         return self.drifted and self.hardware is None
 
     @property
@@ -133,7 +135,7 @@ class Slot:
 
     @property
     def claimed(self) -> bool:
-        """Held by stopped VMs only."""
+        """Return whether only stopped VMs hold the slot."""
         return bool(self.holders) and not self.in_use
 
     def as_dict(self) -> dict[str, Any]:
@@ -168,11 +170,11 @@ class Slot:
 
 @dataclass(frozen=True)
 class Gpu:
-    """A physical GPU. `sharing` tells whether it is switched on for vGPUs (SR-IOV, or shared direct).
+    """A physical GPU. `sharing` tells whether the GPU is enabled for vGPUs (SR-IOV, or shared direct).
 
-    `boards` has several entries while the platform cannot tell boards with the same PCI id apart. `max_instances` holds
-    what the live system says, and on a GPU in MIG mode the number of instances that serve each type. `blocked` is the
-    reason why the GPU cannot be used at all, if there is one.
+    `boards` has several entries if the platform cannot distinguish boards with the same PCI id. `max_instances` holds
+    the maximum of each type on the live system, and on a GPU in MIG mode the number of instances that serve each type.
+    `blocked` is the reason why the GPU cannot be used at all, if there is one.
     """
 
     name: str
@@ -223,7 +225,7 @@ class Gpu:
 
 @dataclass(frozen=True)
 class Node:
-    """A host. `advertised` counts what it offers the scheduler, by type name, where a platform has such a count."""
+    """A Harvester node or ESXi host. `advertised` is its allocatable count by type name, if the platform has one."""
 
     name: str
     ready: bool = True
@@ -267,7 +269,7 @@ class Fleet:
 
     @cached_property
     def gpus(self) -> tuple[Gpu, ...]:
-        """All GPUs by node and address: the order that everything built on the record keeps."""
+        """Return all GPUs by node and address. Everything built on the model keeps this order."""
         return tuple(gpu for node in self.ordered_nodes for gpu in node.ordered_gpus)
 
     @cached_property
@@ -278,9 +280,9 @@ class Fleet:
 
     @cached_property
     def counted_claims(self) -> tuple[UnboundRequest, ...]:
-        """The claims less what their VMs are known to have: a VM that is starting is tied to slots by name as well.
+        """Return the unbound requests less the vGPUs that their VMs have: a starting VM is also bound to slots by name.
 
-        For counting only. Which of the slots it really has is not known, so none of them may be taken away.
+        Use the result for counting only. Which of the slots the VM has is not known, so none of them may be removed.
         """
         claims = tuple(claim for claim in self.ordered_claims if not claim.protective)
         if not any(claim.in_use for claim in claims):
@@ -308,7 +310,7 @@ class Fleet:
                 yield gpu, slot
 
     def type_names(self) -> list[str]:
-        """Every type name the live system has shown, for `KnownProfiles`."""
+        """Return every type name that the live system reports, for `ProfileResolver`."""
         found: set[str] = set()
         offers: set[tuple[str, ...]] = set()
         for gpu in self.gpus:
@@ -321,11 +323,11 @@ class Fleet:
         return sorted(found.union(*offers))
 
     def assign_unbound(self) -> Fleet:
-        """The fleet with each claim given slots of its profile that nobody holds, as far as there are any.
+        """Return the fleet with unbound requests assigned to slots of their profile without a holder, if possible.
 
-        Which slots a VM gets is decided when it starts; until then any so many of them are spoken for. They are taken
-        from GPUs that are held anyway, and from one node for each VM: if there are enough, from the one on which it is
-        tied to slots already, since it cannot start with vGPUs of two nodes.
+        The slots of a VM are decided when it starts; until then that number of slots is reserved. Slots on GPUs with
+        holders come first, and all slots of a VM come from one node, because a VM cannot start with vGPUs of two nodes:
+        if it has enough, the node on which the VM is already bound to slots.
         """
         if not self.claims:
             return self
@@ -368,7 +370,7 @@ class Fleet:
 
     @classmethod
     def from_dict(cls, record: Mapping[str, Any]) -> Fleet:
-        """From what `as_dict` made, such as a module's result."""
+        """Return the fleet from the output of `as_dict`, such as a module's result."""
         return cls(tuple(map(Node.from_dict, record["nodes"])), tuple(map(UnboundRequest.from_dict, record["claims"])))
 
 

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A vGPU profile: read from and written in every spelling that a platform uses for it."""
+"""A vGPU profile, parsed from and formatted in every spelling that a platform uses."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ _NAME = re.compile(
     r"(?P<board>.+?)-(?:(?P<slices>[0-9])-)?(?P<gib>[0-9]+)(?P<series>[ABCQ])(?P<attribute>NOME|MEALL|ME|GFX|4)?",
     re.IGNORECASE,
 )
-# Go's idea of white space at the ends, and of a run of blanks inside (harvester.md 3.1: both differ from Python's).
+# Go's definition of white space at the ends, and of a run of blanks inside (harvester.md 3.1: both differ from
+# Python's).
 GO_SPACE = "\t\n\v\f\r \x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a"
 GO_SPACE += "\u2028\u2029\u202f\u205f\u3000"
 _BLANKS = re.compile(r"[\t\n\f\r ]+")
@@ -44,12 +45,12 @@ class Profile:
 
     @property
     def mig(self) -> bool:
-        """Backed by a MIG instance rather than by a time slice."""
+        """Return whether a MIG instance backs the profile instead of a time slice."""
         return self.slices > 0
 
     @property
     def suffix(self) -> str:
-        """The part after the board, such as `2Q` or `1-5CME`."""
+        """Return the part after the board, such as `2Q` or `1-5CME`."""
         slices = f"{self.slices}-" if self.slices else ""
         return f"{slices}{self.mib // 1024}{self.series}{self.attribute}"
 
@@ -59,21 +60,21 @@ class Profile:
 
     @cached_property
     def key(self) -> Key:
-        """Equal for all spellings of the same profile."""
+        """Return a key that is equal for all spellings of the same profile."""
         return (board_key(self.board), self.slices, self.mib, self.series, self.attribute)
 
 
 def board_key(board: str) -> str:
-    """A board's name without the differences that spellings make."""
+    """Return the name of a board, normalized across spellings."""
     return " ".join(board.replace("_", " ").casefold().split())
 
 
 @lru_cache(maxsize=8192)
 def parse(text: str) -> Profile:
-    """Read a profile in any spelling.
+    """Parse a profile in any spelling.
 
-    The board of a resource name is only as good as its spelling, in which a blank, a slash and a dot look alike;
-    `KnownProfiles` finds the profile that is really meant.
+    The board in a resource name is ambiguous: a blank, a slash and a dot look alike. `ProfileResolver` finds the actual
+    profile.
     """
     name = text.strip(GO_SPACE)
     words = " ".join(name.removeprefix(RESOURCE_PREFIX).replace("_", " ").split())
@@ -95,7 +96,7 @@ def parse(text: str) -> Profile:
 
 
 def parse_or_none(text: str | None) -> Profile | None:
-    """For names that a system reports, which may be anything."""
+    """Parse a name that a system reports. Return None if it is not a profile."""
     if not text:
         return None
     try:
@@ -105,12 +106,12 @@ def parse_or_none(text: str | None) -> Profile | None:
 
 
 def resource_name(type_name: str, *, upper_case: bool = False) -> str:
-    """The Kubernetes resource that Harvester advertises for a type; before 1.5.1 it upper-cased the name."""
+    """Return the Kubernetes resource that Harvester advertises for a type. Before 1.5.1 it upper-cased the name."""
     name = type_name.strip(GO_SPACE).replace("/", "_").replace(".", "_")
     name = _BLANKS.sub("_", name)
     return RESOURCE_PREFIX + (name.upper() if upper_case else name)
 
 
 def vsphere_name(type_name: str) -> str:
-    """The name under which vSphere lists a type."""
+    """Return the name under which vSphere lists a type."""
     return _BLANKS.sub("_", type_name.strip(GO_SPACE)).lower()

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The type names there are, and which of them a spelling means. Nothing is guessed: a name is known or it is not."""
+"""The known type names, and the lookup of the type name for a spelling. Unknown names are never guessed."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class AmbiguousProfile(FleetError):
 
 
 class ProfileResolver:
-    """Live type names come before the catalogue's: of two names for one profile, the system takes only its own."""
+    """A lookup in which live type names precede the catalog's: a system accepts only its own name for a profile."""
 
     def __init__(self, live: Iterable[str] = ()) -> None:
         self._live = dict.fromkeys(name for name in live if name.strip(GO_SPACE))
@@ -45,7 +45,7 @@ class ProfileResolver:
                 self._by_key.setdefault(parsed.key, []).append(name)
 
     def by_resource(self, resource: str) -> str | None:
-        """The one type that advertises this resource, or None: a resource name is never read backwards."""
+        """Return the only type that advertises this resource, or None. Resource names are never parsed into types."""
         found = self._by_spelling.get(resource, [])
         if not found:
             known = catalog.find_profile(resource)
@@ -54,7 +54,7 @@ class ProfileResolver:
         return found[0] if len(found) == 1 else None
 
     def resolve(self, spelling: str) -> str:
-        """The one known type name that a spelling means."""
+        """Return the only known type name that matches a spelling."""
         wanted = spelling.strip(GO_SPACE)
         found = self._meant(wanted)
         if len(found) == 1:
@@ -71,7 +71,7 @@ class ProfileResolver:
         )
 
     def _meant(self, wanted: str) -> list[str]:
-        """By the strictest reading that finds anything."""
+        """Return the matches of the strictest comparison that finds any."""
         if wanted in self._live:
             return [wanted]
         if wanted in self._by_spelling:
@@ -85,7 +85,7 @@ class ProfileResolver:
         return [known.name] if known else self._by_last_word(wanted)
 
     def _by_last_word(self, wanted: str) -> list[str]:
-        """The files of vgpu-device-manager name a type by its last word only."""
+        """Return the types with this last word. The files of vgpu-device-manager contain only the last word."""
         for names in (self._live, catalog.type_names()):
             found = [name for name in names if name.split(" ")[-1].casefold() == wanted.casefold()]
             if found:

@@ -2,10 +2,11 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What one GPU can still take, or which rule says no.
+"""The remaining capacity of one GPU, or the rule that blocks further vGPUs.
 
-The rules are the driver's: on a time-sliced GPU all vGPUs have the same framebuffer, whatever their series; a profile
-has a most per GPU; each vGPU needs a virtual function; a GPU in MIG mode serves MIG profiles from the instances it has.
+The rules are the driver's: on a time-sliced GPU all vGPUs have the same framebuffer size, whatever their series; each
+profile has a maximum per GPU; each vGPU needs a virtual function; a GPU in MIG mode serves MIG profiles from its GPU
+instances.
 """
 
 from __future__ import annotations
@@ -29,8 +30,8 @@ from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.model import (
 )
 from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.profile import Key, parse_or_none
 
-# Profiles that can stand side by side on one GPU share a group: those of one board and size, or all MIG profiles of a
-# board, marked by a size of -1. Lower numbers stand for the same profiles on a GPU that is cut anew (see `ways`).
+# Profiles that can coexist on one GPU share a group: the profiles of one board and size, or all MIG profiles of a
+# board, marked by a size of -1. Lower numbers stand for the same profiles on a GPU with a new MIG layout (see `ways`).
 Group = tuple[str, int]
 
 UNLIMITED = 1 << 30
@@ -45,7 +46,7 @@ def is_cut(group: Group) -> bool:
 
 
 def family(group: Group) -> Group:
-    """The group as profiles know it, whatever is done to a GPU for it."""
+    """Return the group of the profiles, without the MIG layout that the group may stand for."""
     return (group[0], -1) if is_cut(group) else group
 
 
@@ -60,9 +61,9 @@ class AllowedChanges:
 
 @dataclass(frozen=True)
 class Blocker:
-    """Why a GPU takes no more vGPUs of a profile. `in_the_way` are the slots that would have to change for it.
+    """The reason why a GPU takes no more vGPUs of a profile. `in_the_way` are the slots that would have to change.
 
-    `why` is a whole clause. Where there are such slots, `link` joins it to what they are.
+    `why` is a whole clause. If there are such slots, `link` joins the clause to their description.
     """
 
     rule: str
@@ -86,10 +87,10 @@ class Blocker:
 
 @dataclass(frozen=True)
 class GpuCapacity:
-    """Places for new vGPUs: each lane is a number of them, and the profiles that they may have.
+    """Places for new vGPUs: each lane is a number of places and the profiles that they may have.
 
-    The first lane is free; where vGPUs may be removed, a second one has the places that are had by removing some.
-    `kept` are the vGPUs that stay for certain. `exact` is False where a number is an estimate.
+    The first lane is free. If vGPUs may be removed, a second lane has the places that removing vGPUs provides. `kept`
+    are the vGPUs that certainly stay. `exact` is False if a number is an estimate.
     """
 
     lanes: tuple[tuple[tuple[Key, ...], int], ...]
@@ -99,14 +100,14 @@ class GpuCapacity:
 
 @dataclass
 class GpuState:
-    """A GPU as planning sees it: what is held, what could go, what is empty."""
+    """A GPU as the planner sees it: its slots sorted into held, removable and empty ones."""
 
     gpu: Gpu
     frozen: str = ""
     cordoned: bool = False
     held: list[tuple[Slot, Key | None]] = field(default_factory=list)
     loose: dict[Key, list[Slot]] = field(default_factory=dict)
-    # Held by nobody and counted by nobody: they are not what they were asked to be, or it is unknown what they are.
+    # Slots that have no holder and serve no demand: the vGPU differs from its request, or its profile is unknown.
     astray: list[tuple[Slot, Key | None]] = field(default_factory=list)
     empty: list[Slot] = field(default_factory=list)
 
@@ -116,7 +117,7 @@ class GpuState:
 
     @cached_property
     def counts(self) -> Counter[Key]:
-        """The vGPUs that serve demands as they are."""
+        """Return the vGPUs that serve demands unchanged."""
         counted = Counter(self.held_counts)
         for key, slots in self.loose.items():
             counted[key] += len(slots)
@@ -132,7 +133,7 @@ class GpuState:
 
     @cached_property
     def likeness(self) -> Hashable:
-        """Equal for GPUs that have the same room for everything."""
+        """Return a value that is equal for GPUs with the same capacity for every profile."""
         gpu = self.gpu
         return (
             (gpu.platform, gpu.boards, gpu.framebuffer_mib, gpu.mode, gpu.sharing, gpu.vf_capacity),
@@ -155,7 +156,7 @@ class GpuState:
 
 
 def classify_slots(gpu: Gpu, node: Node | None) -> GpuState:
-    """Sort a GPU's slots."""
+    """Sort the slots of a GPU by their state."""
     site = GpuState(gpu, frozen=gpu.blocked, cordoned=bool(node and not node.schedulable))
     if not site.frozen and node and not node.ready:
         site.frozen = f"node {node.name} is not ready"
@@ -178,7 +179,7 @@ def classify_slots(gpu: Gpu, node: Node | None) -> GpuState:
 def capacity_for(
     site: GpuState, group: Group, wanted: Mapping[Key, str], means: AllowedChanges
 ) -> GpuCapacity | Blocker:
-    """Room for new vGPUs of a group on a GPU. `wanted` are the profiles of the group that matter, with their names."""
+    """Return the capacity of a GPU for new vGPUs of a group. `wanted` are the relevant profiles with their names."""
     gpu = site.gpu
     mig = group[1] < 0
     if site.frozen:
@@ -202,7 +203,7 @@ def capacity_for(
 
 
 def ways(site: GpuState, group: Group, wanted: Iterable[Key], means: AllowedChanges) -> list[Group]:
-    """The ways to open a GPU for a group: as it is, and in MIG mode with each of the cuts that serve it best."""
+    """Return the ways to open a GPU for a group: unchanged, and in MIG mode with each of the best layouts."""
     geometry = geometry_of(group[0]) if means.mig and group[1] < 0 else None
     kept = kept_instances(site, means) if geometry and site.gpu.mode == MIG else None
     if geometry is None or kept is None:
@@ -220,10 +221,10 @@ def max_additional(site: GpuState, key: Key, name: str, means: AllowedChanges) -
 
 
 def kept_instances(site: GpuState, means: AllowedChanges) -> Counter[InstanceSize] | None:
-    """The instances that stay when a GPU is cut anew; None where it cannot be.
+    """Return the GPU instances that stay when a GPU gets a new MIG layout. Return None if the layout cannot change.
 
-    Harvester makes instances on a GPU without any, and removes them only all together while no vGPU is enabled on it
-    (harvester.md 8.2 and 10.2). So whoever has a vGPU there keeps the cut as it is.
+    Harvester creates instances on a GPU without any, and removes them only all together while no vGPU is enabled on the
+    GPU (harvester.md 8.2 and 10.2). A vGPU with a holder therefore fixes the layout.
     """
     if site.gpu.platform == VSPHERE or site.held:
         return None
@@ -233,7 +234,7 @@ def kept_instances(site: GpuState, means: AllowedChanges) -> Counter[InstanceSiz
 
 
 def instances_of(gpu: Gpu) -> Counter[InstanceSize]:
-    """The MIG instances that a GPU has."""
+    """Return the GPU instances of a GPU."""
     found: Counter[InstanceSize] = Counter()
     for key, count in keyed(gpu.max_instances).items():
         size = size_of(key)
@@ -243,7 +244,7 @@ def instances_of(gpu: Gpu) -> Counter[InstanceSize]:
 
 
 def cut_of(group: Group) -> Counter[InstanceSize]:
-    """The instances that a group stands for."""
+    """Return the GPU instances that a group stands for."""
     geometry = geometry_of(group[0]) if is_cut(group) else None
     return geometry.cut(-2 - group[1]) if geometry else Counter()
 
@@ -265,7 +266,7 @@ def _equal_size_room(
     site: GpuState, group: Group, wanted: Mapping[Key, str], means: AllowedChanges
 ) -> GpuCapacity | Blocker:
     stay = list(site.occupants(evict=means.evict))
-    # A slot that was asked to be something unreadable and has become nothing only takes a virtual function.
+    # A slot with an unreadable request and no vGPU only occupies a virtual function.
     others = [(slot, key) for slot, key in stay if (group_of(key) != group if key else slot.profile)]
     if others:
         return Blocker("size", "all vGPUs of a GPU have the same size", _slots(others), ", and it has")
@@ -298,9 +299,9 @@ def _free_beside(site: GpuState, group: Group, limit: int) -> int:
 def _mixed_size_room(
     site: GpuState, group: Group, wanted: Mapping[Key, str], means: AllowedChanges
 ) -> GpuCapacity | Blocker:
-    """An estimate: where a vGPU may start on such a GPU is known to the driver only.
+    """Return an estimate, because only the driver knows the placement ids of a mixed-size GPU.
 
-    Each is taken to fill a half, a quarter, an eighth and so on of the framebuffer.
+    Each vGPU is assumed to fill a half, a quarter, an eighth and so on of the framebuffer.
     """
     stay = list(site.occupants(evict=means.evict))
     whole = framebuffer_of(site.gpu)
@@ -331,7 +332,7 @@ def _mig_room(site: GpuState, wanted: Mapping[Key, str], means: AllowedChanges) 
     places = _free_functions(site, means, taken=len(stay))
     lanes: list[tuple[tuple[Key, ...], int]] = []
     for key in wanted:
-        # Offered without a count means at least one.
+        # A profile that is available without a count fits at least once.
         free = instances[key] - kept[key] if key in instances else int(offered is not None and key in offered)
         free = min(free, places)
         if free > 0:
@@ -372,7 +373,7 @@ def _kept(stay: list[tuple[Slot, Key | None]]) -> Counter[Key]:
 
 
 def _limit(site: GpuState, group: Group, wanted: Mapping[Key, str]) -> tuple[int, bool]:
-    """The most vGPUs of a size, which is the least that any of the profiles involved allows."""
+    """Return the maximum of vGPUs of a size: the lowest maximum among the profiles involved."""
     gpu = site.gpu
     names = dict(wanted)
     for key, slots in site.loose.items():
@@ -405,7 +406,7 @@ def framebuffer_of(gpu: Gpu) -> int | None:
 
 
 def keyed(by_name: Mapping[str, int]) -> dict[Key, int]:
-    """Numbers by profile instead of by spelling."""
+    """Return the numbers by profile key instead of by spelling."""
     if not by_name:
         return {}
     return {parsed.key: count for name, count in by_name.items() if (parsed := parse_or_none(name))}
@@ -431,11 +432,11 @@ def virtual_functions(gpu: Gpu) -> int:
 
 
 def _offered(site: GpuState, group: Group, means: AllowedChanges) -> frozenset[Key] | None:
-    """The profiles the driver would make, or None where what it says now does not tell."""
+    """Return the profiles that the driver would create. Return None if its current list is not conclusive."""
     now = site.offered
     if now is None or not means.evict:
         return now
-    # What is offered beside vGPUs of another size, or on a full GPU, says nothing about the GPU without them.
+    # The list of a full GPU, or of a GPU with vGPUs of another size, does not apply to the GPU without these vGPUs.
     present = {group_of(key) if key else None for _slot, key in site.occupants(evict=False)}
     return now | frozenset(site.loose) if now and present == {group} else None
 

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Needs onto GPUs: the fleet is cut into parts that do not compete, and each is solved by the mildest means."""
+"""Assignment of needs to GPUs: each independent part of the fleet is solved with the least disruptive changes."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from ansible_collections.vgpu.fleet.plugins.module_utils.planning.steps import G
 
 @dataclass
 class Unplaced:
-    """So many of a need could not be placed."""
+    """The number of vGPUs of a need that could not be placed."""
 
     need: Need
     count: int
@@ -45,16 +45,16 @@ class Unplaced:
 
 @dataclass
 class Layout:
-    """What each GPU is to have, by its index; GPUs that are not listed stay as they are.
+    """The target of each GPU, by index. GPUs that are not listed stay unchanged.
 
-    `exhaustive` is False where the search was cut short: then fewer GPUs might do, or something might fit after all.
+    `exhaustive` is False if the search was cut short: fewer GPUs might suffice, or a demand might fit after all.
     """
 
     targets: dict[int, GpuTarget] = field(default_factory=dict)
-    # New vGPUs by what they serve, a profile and the GPUs it may be on; the counts are by GPU.
+    # New vGPUs by need, that is a profile and the GPUs it may be on. The counts are by GPU.
     placed: dict[tuple[Key, frozenset[int]], Counter[int]] = field(default_factory=dict)
     missing: list[Unplaced] = field(default_factory=list)
-    # Held by a VM on a GPU that should have only what was asked for.
+    # GPUs with a VM's vGPU that an exclusive request does not contain.
     unasked: list[int] = field(default_factory=list)
     exhaustive: bool = True
 
@@ -72,16 +72,16 @@ class Layout:
 
 @dataclass(frozen=True)
 class Component:
-    """GPUs and needs that have nothing to do with the rest of the fleet."""
+    """GPUs and needs that are independent of the rest of the fleet."""
 
     sites: tuple[int, ...]
     needs: tuple[Need, ...]
 
 
 class Planning:
-    """One fleet and the needs to be met on it.
+    """A fleet and the needs to meet on it.
 
-    With `in_addition` nothing that is there serves a need: what is asked for is wanted on top of it.
+    With `in_addition`, existing vGPUs serve no need: all requested vGPUs are new.
     """
 
     def __init__(
@@ -105,7 +105,7 @@ class Planning:
 
     @cached_property
     def wanted(self) -> Mapping[Group, Mapping[Key, str]]:
-        """The profiles asked for, by group, with their names."""
+        """Return the requested profiles by group, with their names."""
         found: dict[Group, dict[Key, str]] = defaultdict(dict)
         for need in self.needs:
             found[group_of(need.profile.key)].setdefault(need.profile.key, need.profile.name)
@@ -131,11 +131,11 @@ class Planning:
         return self._ways[which]
 
     def serving(self, index: int) -> Mapping[Key, int]:
-        """The vGPUs of a GPU that count towards needs as they are."""
+        """Return the vGPUs of a GPU that serve needs unchanged."""
         return {} if self.in_addition else self.sites[index].counts
 
     def solve(self, ladder: Sequence[AllowedChanges]) -> Layout:
-        """Meet the needs, each part of the fleet by the first rung of the ladder that does."""
+        """Meet the needs. Each part of the fleet uses the first rung of the ladder that suffices."""
         layout = Layout()
         for part in self.parts(ladder[-1]):
             cuts = any(need.profile.mig for need in part.needs)
@@ -147,7 +147,7 @@ class Planning:
         return layout
 
     def parts(self, means: AllowedChanges) -> list[Component]:
-        """Two GPUs belong together if some need could go to both, by the strongest means."""
+        """Split the fleet into parts. Two GPUs share a part if the most disruptive changes let a need use both."""
         leader = list(range(len(self.sites)))
 
         def lead(index: int) -> int:
@@ -183,7 +183,7 @@ class Planning:
 
 
 class ComponentPlan:
-    """One part of a fleet, by given means."""
+    """The plan for one part of a fleet with the given allowed changes."""
 
     def __init__(self, planning: Planning, part: Component, means: AllowedChanges) -> None:
         self.planning = planning
@@ -209,11 +209,11 @@ class ComponentPlan:
     def exclusive(self, index: int) -> bool:
         return index in self.planning.exclusive and not self.planning.sites[index].frozen
 
-    # Needs that only one GPU can meet are settled first: what is left treats more GPUs alike.
+    # Place the needs that only one GPU can meet first: more of the remaining GPUs are then alike.
 
     def reserve(self) -> list[Need]:
         shared: list[Need] = []
-        # A GPU that others may want cut in another way is left to the search.
+        # Leave a GPU to the search if other needs may require a different MIG layout on it.
         contested: set[int] = set()
         if self.means.mig:
             contested.update(*(need.gpus for need in self.part.needs if need.profile.mig and len(need.gpus) > 1))
@@ -230,7 +230,7 @@ class ComponentPlan:
         return shared
 
     def commitment(self, index: int, reserved: Counter[Key]) -> tuple[Group | None] | None:
-        """Return whether a GPU can serve the needs that no other GPU can: unchanged, or opened for one group."""
+        """Return how a GPU serves the needs that no other GPU can: unchanged, or opened for one group. Else None."""
         serving = self.planning.serving(index)
         short = {group_of(key) for key, count in reserved.items() if count > serving.get(key, 0)}
         if not short:
@@ -242,7 +242,7 @@ class ComponentPlan:
         return None
 
     def opening(self, index: int, group: Group, reserved: Counter[Key]) -> GpuOption | None:
-        """A GPU opened for a group, less what is reserved on it."""
+        """Return a GPU opened for a group, less the places that are reserved on it."""
         room = self.planning.room(index, group, self.means)
         if isinstance(room, Blocker):
             return None
@@ -283,7 +283,7 @@ class ComponentPlan:
             self.members[numbers[alike]].append(need)
 
     def group_kinds(self) -> list[GpuClass] | None:
-        """GPUs that are alike, as kinds. None if a VM holds what should not be there."""
+        """Return GPUs that are alike as classes. Return None if a VM holds a vGPU that must not be there."""
         numbers: dict[Hashable, int] = {}
         found: list[GpuClass] = []
         rows_of: list[list[int]] = []
@@ -353,7 +353,7 @@ class ComponentPlan:
         )
         return kind, alike
 
-    # From kinds back to single GPUs.
+    # Map GPU classes back to single GPUs.
 
     def realise(self, kinds: list[GpuClass], outcome: SearchResult | None) -> Layout:
         layout = Layout(exhaustive=outcome.exhaustive if outcome else True)
@@ -397,7 +397,7 @@ class ComponentPlan:
         sent: Mapping[int, int],
         placed: dict[tuple[Key, frozenset[int]], Counter[int]] | None = None,
     ) -> None:
-        """Hand out what was sent to a kind, filling one GPU after the other."""
+        """Distribute the vGPUs of a class to its GPUs, filling one GPU after the other."""
         hand = sorted(sent.items())
         for index in sites:
             free = each

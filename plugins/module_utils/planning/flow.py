@@ -2,10 +2,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Who goes where: needs are sent to lanes that can take them, and moved aside again when another has no other way.
+"""A flow network that sends needs to lanes, and reroutes a placed need if another need has no alternative.
 
-This is the transport problem, solved by augmenting paths. Lanes may be compulsory: as much of them as possible is used,
-without a need losing its place. That both can be had at once is the theorem of Mendelsohn and Dulmage.
+This is the transportation problem, solved by augmenting paths. Lanes may be compulsory: they are filled as far as
+possible without displacing a need. By the theorem of Mendelsohn and Dulmage, both goals can be met at once.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Iterable
 
 
 class FlowNetwork:
-    """Needs and lanes by number. `work` counts the steps taken, as a measure that does not depend on the machine."""
+    """Needs and lanes by number. `work` counts steps, a measure that does not depend on the machine."""
 
     def __init__(self, counts: Iterable[int]) -> None:
         self.counts = tuple(counts)
@@ -27,14 +27,14 @@ class FlowNetwork:
         self.needs_of: list[tuple[int, ...]] = []
         self.sent: list[dict[int, int]] = []
         self.used: list[int] = []
-        # Needs that no chain of lanes connects cannot help or hinder each other; only where something changed is
-        # there anything to settle.
+        # Needs that no chain of lanes connects do not affect each other. Only parts that changed have to be settled
+        # again.
         self.realm: list[int] = []
         self.unsettled: set[int] = set()
         self.work = 0
 
     def copy(self) -> FlowNetwork:
-        """A copy to try something on. The lanes a need can use are shared, since only adding a lane changes them."""
+        """Return a copy for trials. Copies share the lanes of each need, because only adding a lane changes them."""
         twin = FlowNetwork(())
         twin.counts = self.counts
         twin.missing = list(self.missing)
@@ -63,7 +63,7 @@ class FlowNetwork:
         return lane
 
     def close(self, rank: list[int]) -> None:
-        """All lanes are there. Needs try those of a lower rank first."""
+        """Finish adding lanes. Needs try lanes of a lower rank first."""
         for lanes in self.lanes_of:
             lanes.sort(key=rank.__getitem__)
         realm = list(range(len(self.missing)))
@@ -81,7 +81,7 @@ class FlowNetwork:
         self.unsettled = set(self.realm)
 
     def set_capacity(self, lane: int, capacity: int) -> None:
-        """Change what a lane takes; what no longer fits goes back to missing."""
+        """Change the capacity of a lane. Units that no longer fit become missing again."""
         if capacity == self.capacity[lane]:
             return
         self.capacity[lane] = capacity
@@ -94,18 +94,18 @@ class FlowNetwork:
             self.missing[need] += back
 
     def start_over(self) -> None:
-        """Forget who goes where, for needs to find the lanes they prefer among those there are now."""
+        """Discard all assignments, so that needs choose their preferred lanes among the current ones."""
         self.missing = list(self.counts)
         self.sent = [{} for _lane in self.sent]
         self.used = [0] * len(self.used)
         self.unsettled = set(self.realm)
 
     def settle(self) -> None:
-        """Place as much as can be placed, then fill the compulsory lanes as far as that goes."""
+        """Place as many units as possible, then fill the compulsory lanes as far as possible."""
         waiting = [need for need, missing in enumerate(self.missing) if missing and self.realm[need] in self.unsettled]
         for need in waiting:
             self._send_directly(need)
-        # Whoever a stuck need could have moved is stuck as well.
+        # Needs that a stuck need could have moved are stuck as well.
         stuck: set[int] = set()
         for need in waiting:
             while self.missing[need] and need not in stuck and self._send_by_moving_others(need, stuck):
@@ -122,11 +122,11 @@ class FlowNetwork:
         return not any(self.missing)
 
     def unfilled(self) -> list[int]:
-        """Compulsory lanes with room left."""
+        """Return the compulsory lanes with room left."""
         return [lane for lane in self._compulsory if self.used[lane] < self.capacity[lane]]
 
     def competing_with(self, needs: Iterable[int]) -> set[int]:
-        """The needs that share their full lanes with these, directly or by others: all want for the same room."""
+        """Return the needs that compete with these for full lanes, directly or through other needs."""
         found = set(needs)
         queue = list(found)
         seen: set[int] = set()
@@ -143,7 +143,7 @@ class FlowNetwork:
         return found
 
     def starving_with(self, lane: int) -> set[int]:
-        """The compulsory lanes that cannot all be filled if this one is to be."""
+        """Return the compulsory lanes that cannot all be filled together with this lane."""
         found = {lane}
         queue = [lane]
         while queue:
@@ -175,7 +175,7 @@ class FlowNetwork:
                     return
 
     def _send_by_moving_others(self, start: int, stuck: set[int]) -> bool:
-        """Find room for a need by moving others along. True if any was found."""
+        """Find room for a need by moving other needs. Return whether room was found."""
         came_by: dict[int, tuple[int, int]] = {}
         seen_lanes: set[int] = set()
         queue = deque([start])
@@ -215,7 +215,7 @@ class FlowNetwork:
         self.missing[start] -= count
 
     def _draw_into(self, start: int, stuck: set[int]) -> bool:
-        """Fill places of a compulsory lane from lanes that can spare it. True if any could."""
+        """Fill places of a compulsory lane from lanes that can spare units. Return whether any place was filled."""
         came_by: dict[int, tuple[int, int]] = {}
         queue = deque([start])
         seen = {start}

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The MIG instances that a GPU is to have, from the vGPUs that it is to have."""
+"""The MIG layout that a GPU needs for the vGPUs of a plan."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ from ansible_collections.vgpu.fleet.plugins.module_utils.planning.capacity impor
 
 @dataclass(frozen=True)
 class MigLayout:
-    """A GPU cut anew: its instances, and the vGPUs that are enabled on them."""
+    """A new MIG layout of a GPU: its GPU instances, and the vGPUs that are enabled on them."""
 
     instances: Counter[InstanceSize]
     vgpus: Counter[Key]
 
 
 def new_mig_layout(site: GpuState, assigned: Mapping[Key, int], *, exclusive: bool = False) -> MigLayout | None:
-    """No more instances than are needed, beside as much as possible of what is there; None if that serves as it is.
+    """Return the smallest sufficient layout that keeps as many instances as possible. Return None if none is needed.
 
-    vGPUs that nobody holds are disabled on the way. Those that were not asked for come back if there is room and
-    unless the GPU should have only what was asked for.
+    vGPUs without a holder are disabled in between. Unrequested vGPUs are enabled again if there is room and the request
+    is not exclusive.
     """
     vgpus = Counter({key: count for key, count in assigned.items() if count})
     has = instances_of(site.gpu)
@@ -48,7 +48,7 @@ def new_mig_layout(site: GpuState, assigned: Mapping[Key, int], *, exclusive: bo
         return None
     instances = Counter(needed)
     if not exclusive:
-        # Each vGPU needs a virtual function, and a GPU may have fewer of them than instances.
+        # Each vGPU needs a virtual function, and a GPU may have fewer virtual functions than instances.
         places = len(site.gpu.slots) if site.gpu.sharing else virtual_functions(site.gpu)
         for key in sorted(site.loose):
             spare = min(len(site.loose[key]) - vgpus[key], places - vgpus.total())
@@ -72,7 +72,7 @@ def _instances(vgpus: Mapping[Key, int]) -> Counter[InstanceSize]:
 
 
 def _add(geometry: MigGeometry, instances: Counter[InstanceSize], size: InstanceSize, most: int) -> int:
-    """As many as fit, and how many that were."""
+    """Add as many instances as fit, and return their number."""
     added = 0
     while added < most and geometry.fits(instances + Counter({size: 1})):
         instances[size] += 1
@@ -81,5 +81,5 @@ def _add(geometry: MigGeometry, instances: Counter[InstanceSize], size: Instance
 
 
 def _ordered(geometry: MigGeometry, instances: Counter[InstanceSize]) -> Counter[InstanceSize]:
-    """The largest first: it is the order to create them in."""
+    """Return the instances in the order of creation: the largest first."""
     return Counter({size: instances[size] for size in geometry.sizes if instances[size]})

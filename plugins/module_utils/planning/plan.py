@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Plan demands on a fleet: return the steps, or raise the reasons why they do not fit."""
+"""The plan for demands on a fleet: its steps, or the reasons why the demands do not fit."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def plan(fleet: Fleet, demands: Sequence[Demand], policy: Policy | None = None) 
     if surplus.steps:
         problem = Problem(without_surplus(problem.fleet, surplus.steps), resolved, problem.policy)
     layout = problem.layout
-    # Which vGPUs are removed decides where others fit, and only one choice is tried.
+    # The choice of vGPUs to remove decides where others fit, and only one choice is tried.
     optimal = layout.exhaustive and not surplus.steps and not surplus.stuck
     if not layout.fits:
         raise explain(problem, replace(layout, exhaustive=optimal))

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Demands on a fleet under a policy, and the same with something changed: what if?"""
+"""Demands on a fleet under a policy, and what-if variants of them."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ from ansible_collections.vgpu.fleet.plugins.module_utils.planning.spread import 
 
 
 class Problem:
-    """Profiles of the demands are the fleet's own type names here.
+    """Demands on a fleet. Their profiles are the type names of the fleet.
 
-    With `in_addition` the demands are for vGPUs beside those there are, as when one more VM is to be started.
+    With `in_addition`, the demands are for vGPUs beside the existing ones, as when another VM is to be started.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class Problem:
 
     @cached_property
     def selected(self) -> frozenset[int]:
-        """The GPUs that any demand selects, of whatever board."""
+        """Return the GPUs that any demand selects, of any board."""
         return frozenset().union(*(self.selections.gpus(demand.nodes, demand.gpus) for demand in self.demands))
 
     @cached_property
@@ -79,7 +79,7 @@ class Problem:
 
     @property
     def means(self) -> AllowedChanges:
-        """The strongest means that the policy allows."""
+        """Return the most disruptive changes that the policy allows."""
         policy = self.policy
         return AllowedChanges(
             sriov=policy.enable_sriov, evict=policy.reprofile or policy.exclusive, mig=policy.enable_mig
@@ -107,7 +107,7 @@ class Problem:
 
     @property
     def fits(self) -> bool:
-        """Return whether the demands fit, as far as the search budget allows to tell."""
+        """Return whether the demands fit, as far as the search budget permits."""
         self._budget.spend(sum(len(need.gpus) for need in self.needs))
         return not self._budget.exhausted and self.layout.fits
 
@@ -124,7 +124,7 @@ class Problem:
         return self._but(demands=demands)
 
     def without_vms(self, vms: Collection[str]) -> Problem:
-        """The fleet as if these VMs, by path, had let go of their vGPUs."""
+        """Return the problem as if these VMs, by path, held no vGPUs."""
         nodes = self.fleet.node_by_name
         sites = list(self.sites)
         for index, gpu in enumerate(self.fleet.gpus):

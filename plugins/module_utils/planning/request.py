@@ -23,12 +23,12 @@ CONSOLIDATE = "consolidate"
 SPREAD = "spread"
 
 
-# Names or shell patterns. None stands for an option that was not given, which is not the same as an empty list.
+# Names or shell patterns. None stands for an option that was not given, which differs from an empty list.
 Patterns: TypeAlias = "tuple[str, ...] | None"
 
 
 def patterns(option: Sequence[str] | None) -> Patterns:
-    """The value of a list option, with "not given" kept apart from "empty"."""
+    """Return the value of a list option. Keep an option that was not given apart from an empty one."""
     return None if option is None else tuple(option)
 
 
@@ -46,10 +46,10 @@ class NoSuitableGpu(FleetError):
 
 @dataclass(frozen=True)
 class Demand:
-    """Exactly `count` vGPUs of a profile, in all, on each node or on each GPU.
+    """Exactly `count` vGPUs of a profile: in total, on each node or on each GPU.
 
     `nodes` and `gpus` are names or shell patterns; with both, a GPU has to match both. None means that the option was
-    not given, so that every node or GPU is selected. An empty tuple selects nothing.
+    not given and selects every node or GPU. An empty tuple selects nothing.
     """
 
     profile: str
@@ -96,7 +96,7 @@ class Policy:
 
 @dataclass(frozen=True)
 class Need:
-    """One indivisible part of a demand: this many on any of these GPUs (indices into `Fleet.gpus`)."""
+    """An indivisible part of a demand: a number of vGPUs on any of these GPUs (indices into `Fleet.gpus`)."""
 
     demand: int
     profile: Profile
@@ -117,7 +117,7 @@ def could_be(gpu: Gpu, profile: Profile) -> bool:
 
 
 class GpuSelector:
-    """Finds the GPUs that patterns mean, each distinct selection once."""
+    """A selector of GPUs by patterns, which evaluates each distinct selection once."""
 
     def __init__(self, fleet: Fleet) -> None:
         self._fleet = fleet
@@ -149,9 +149,9 @@ class GpuSelector:
 
 
 def refuse_empty(**selections: Sequence[str] | None) -> None:
-    """Refuse a selection that was given and is empty, as a filter makes it that found nothing.
+    """Raise an error for a selection that is given but empty, such as the result of a filter that found nothing.
 
-    Taken as "no filter", it would mean every GPU of the fleet.
+    Without this check, an empty selection could be taken for every GPU of the fleet.
     """
     for option, patterns in selections.items():
         if patterns is not None and not patterns:
@@ -162,7 +162,7 @@ def refuse_empty(**selections: Sequence[str] | None) -> None:
 
 
 def selected(fleet: Fleet, nodes: Sequence[str] | None, gpus: Sequence[str] | None) -> frozenset[str]:
-    """The names of the GPUs that a task selects."""
+    """Return the names of the GPUs that a task selects."""
     return frozenset(fleet.gpus[index].name for index in GpuSelector(fleet).gpus(patterns(nodes), patterns(gpus)))
 
 
@@ -182,7 +182,7 @@ def _matching(what: str, patterns: Iterable[str], names: Sequence[str]) -> list[
 
 
 def needs_of(fleet: Fleet, demands: Sequence[Demand], selections: GpuSelector) -> list[Need]:
-    """The parts that demands consist of. Each vGPU serves one of them: demands for the same profile add up."""
+    """Return the needs of the demands. Each vGPU serves one need: demands for the same profile add up."""
     needs: list[Need] = []
     suitable: dict[tuple[str, frozenset[int]], frozenset[int]] = {}
     for index, demand in enumerate(demands):

@@ -2,11 +2,11 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Which GPUs to open for which size, so that all needs are met and the fewest GPUs are touched.
+"""Search for the GPUs to open for each size, so that all needs are met and the fewest GPUs are touched.
 
-GPUs that are alike for every need form one kind, and kinds are what is counted here: a thousand equal GPUs are as easy
-as one. A quick pass comes first; where a lower bound shows that it cannot be beaten, that is the answer. Otherwise an
-exhaustive search goes on until it has the best answer or has done as much work as it may.
+GPUs that are alike for every need form a class, and the search counts classes: a thousand equal GPUs are as easy as
+one. A quick pass comes first. If a lower bound proves its result optimal, the search ends. Otherwise an exhaustive
+search continues until it finds the optimum or has spent its budget.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ DEEPEST = 80
 
 
 class SearchBudget:
-    """How much searching is allowed: in steps, not seconds, so that every machine gives the same answer.
+    """The limit of a search, in steps instead of seconds, so that every machine gives the same result.
 
-    The quick pass may overdraw it, since it has to come to something, unless the budget is a hard one.
+    The quick pass may exceed the limit, because it has to return a result, unless the budget is `hard`.
     """
 
     def __init__(self, steps: int = 1_000_000, *, hard: bool = False) -> None:
@@ -43,7 +43,7 @@ class SearchBudget:
 
 @dataclass(frozen=True)
 class GpuOption:
-    """A GPU opened for a group: what is kept, how much of that has to be asked for, and lanes for new vGPUs."""
+    """A GPU opened for a group: the kept vGPUs, how many of them must be requested, and lanes for new vGPUs."""
 
     kept: Mapping[Key, int]
     must: Mapping[Key, int]
@@ -60,9 +60,12 @@ class GpuOption:
 
 @dataclass
 class GpuClass:
-    """GPUs that do not differ for any need. `as_is` counts per GPU what serves needs untouched, `must` the part of it
-    that has to be asked for, or else the GPU is touched to remove it. A `sunk` GPU is touched in any case, and
-    `committed` ones are open for a group from the start. `rank` orders kinds by preference."""
+    """GPUs that do not differ for any need.
+
+    `as_is` counts, per GPU, the vGPUs that serve needs unchanged. `must` counts those of them that have to be
+    requested; otherwise the GPU is touched to remove them. A `sunk` GPU is touched in any case, and `committed` GPUs
+    are open for a group from the start. `rank` orders classes by preference.
+    """
 
     size: int
     as_is: Mapping[Key, int]
@@ -74,7 +77,7 @@ class GpuClass:
 
     @cached_property
     def ways(self) -> Mapping[Group, list[Group]]:
-        """The openings that serve profiles of a group: several where a GPU can be cut in several ways."""
+        """Return the openings that serve profiles of a group: several if a GPU can have several MIG layouts."""
         found: dict[Group, list[Group]] = {}
         for group in sorted(self.openings, reverse=True):
             found.setdefault(family(group), []).append(group)
@@ -83,7 +86,7 @@ class GpuClass:
 
 @dataclass
 class NeedGroup:
-    """Needs that are alike: so many of a profile, on any GPU of these kinds."""
+    """Needs that are alike: a number of vGPUs of a profile, on any GPU of these classes."""
 
     key: Key
     group: Group
@@ -93,7 +96,7 @@ class NeedGroup:
 
 @dataclass
 class SearchResult:
-    """`opened` counts GPUs by kind and group. `exhaustive` tells that no better outcome exists."""
+    """The result of a search. `opened` counts GPUs by class and group; `exhaustive`: no better result exists."""
 
     opened: dict[tuple[int, Group], int]
     state: SearchState
@@ -106,7 +109,7 @@ Choice = tuple[int, Group]
 
 @dataclass
 class EdgeIds:
-    """The numbers of a kind's lanes in the transport."""
+    """The numbers of a class's lanes in the flow network."""
 
     must: dict[Key, int] = field(default_factory=dict)
     spare: dict[Key, int] = field(default_factory=dict)
@@ -216,7 +219,7 @@ class SearchState:
 
 
 class Search:
-    """One run: the state it began from, the best outcome so far, and how much work is left."""
+    """One search: its initial state, the best result so far and the remaining budget."""
 
     def __init__(self, rows: list[NeedGroup], kinds: list[GpuClass], budget: SearchBudget) -> None:
         self.rows = rows
@@ -262,7 +265,7 @@ class Search:
             # Place what fits anyway, so that the error can name what is left over.
             self.dive(self.start.copy(), contended_last=True)
             return SearchResult(self.closest.opened, self.closest, fits=False, exhaustive=True)
-        # Where GPUs can be cut in several ways it may also be better to look at all that a cut would serve.
+        # If GPUs can have several MIG layouts, also try to rank a layout by all needs that it would serve.
         for contended_last, whole in ((False, False), (True, False), *([(False, True)] if self.cuts else [])):
             state = self.start.copy()
             if self.dive(state, contended_last=contended_last, whole=whole):
@@ -302,7 +305,7 @@ class Search:
         return found
 
     def least_cost(self, state: SearchState, banned: frozenset[Choice]) -> int | None:
-        """At least so many more GPUs have to be touched, or None if no number would do."""
+        """Return a lower bound of the GPUs still to touch. Return None if no number of GPUs suffices."""
         by_group: dict[Group, list[int]] = {}
         for need, missing in enumerate(state.transport.missing):
             if missing:
@@ -313,7 +316,7 @@ class Search:
             gains = self.choices(state, state.transport.competing_with(needs), banned)
             if self.cuts:
                 gains = _best_ways(gains)
-            # What is touched anyway is free, so it comes first.
+            # GPUs that are touched anyway cost nothing, so they come first.
             for (index, _group), gain in sorted(
                 gains.items(), key=lambda item: (not self.kinds[item[0][0]].sunk, -item[1])
             ):
@@ -325,7 +328,7 @@ class Search:
             if missing > 0:
                 self.hopeless.add(self.rows[needs[0]].group)
                 possible = False
-        # A GPU is opened once, so no more can be opened than there are.
+        # Each GPU can be opened only once, which limits the number of openings.
         if not possible or total > sum(
             left for left, kind in zip(state.untouched, self.kinds, strict=True) if kind.openings
         ):
@@ -335,7 +338,7 @@ class Search:
         return total
 
     def wanting(self, state: SearchState) -> int | None:
-        """The need to help next: the one with the fewest ways to be helped."""
+        """Return the need to serve next: the need with the fewest options."""
         missing = [need for need, count in enumerate(state.transport.missing) if count]
         hopeless = self.hopeless
         return min(
@@ -356,9 +359,9 @@ class Search:
     def ranked(
         self, gains: dict[Choice, int], missing: int, state: SearchState, *, contended_last: bool
     ) -> list[tuple[Choice, int]]:
-        """Choices by merit: touched anyway, then one that suffices with the least to spare, then the largest.
+        """Return the choices by merit: GPUs touched anyway, then the tightest that suffices, then the largest.
 
-        Of several ways to cut a GPU, the one that serves most of all that is missing.
+        Among the MIG layouts of a GPU, prefer the layout that serves most of the missing vGPUs.
         """
 
         def merit(item: tuple[Choice, int]) -> tuple[int, ...]:
@@ -373,11 +376,11 @@ class Search:
             useful = self.useful((index, group), state)
             return (not kind.sunk, *contention, not suffices, *rank, -useful, size, lost, rivals, *kind.rank, index)
 
-        # Tuples of different length never meet: those that suffice are told apart by an earlier field.
+        # Tuples of different length are never compared: an earlier field separates the choices that suffice.
         return sorted(gains.items(), key=merit)
 
     def dive(self, state: SearchState, *, contended_last: bool, whole: bool = False) -> bool:
-        """Open what seems best until everything is placed. Quick, and not always right."""
+        """Open the best-ranked GPUs until everything is placed. This is fast, but not always optimal."""
         transport = state.transport
         while not state.done:
             self.spend(state)
@@ -397,7 +400,7 @@ class Search:
                 gains = {choice: self.kinds[choice[0]].openings[choice[1]].gain for choice in gains}
             missing = transport.missing[need]
             for choice, gain in self.ranked(gains, missing, state, contended_last=contended_last):
-                # As many as are filled for certain; which one suffices for the rest is looked at afresh.
+                # Open as many GPUs as are certainly filled. Rank the choices again for the rest.
                 count = min(state.untouched[choice[0]], max(missing // gain, 1))
                 state.open(choice, count)
                 missing -= count * gain
@@ -409,7 +412,7 @@ class Search:
         return state.done
 
     def release_unasked(self, state: SearchState) -> bool:
-        """Touch the GPUs that have vGPUs which nobody asked for. True if there was one to touch."""
+        """Touch the GPUs that have unrequested vGPUs. Return whether there was such a GPU."""
         unfilled = set(state.transport.unfilled())
         released = False
         for index, group in self.releasing(state, unfilled, frozenset()):
@@ -435,7 +438,7 @@ class Search:
         ]
 
     def trimmed(self, state: SearchState, least: int) -> SearchState:
-        """Close again what turned out not to be needed."""
+        """Return the state without the openings that turned out to be unnecessary."""
         for choice in reversed(list(state.opened)):
             while state.opened.get(choice) and self.kinds[choice[0]].committed != choice[1]:
                 if state.cost <= least or not self.spend(state):
@@ -449,7 +452,7 @@ class Search:
         return state
 
     def descend(self, state: SearchState, banned: frozenset[Choice], least: int) -> bool:
-        """Try all that could be better than the best. True if nothing was left out."""
+        """Try every choice that could beat the best result. Return whether the search was complete."""
         if state.done:
             self.keep(state)
             return True
@@ -478,7 +481,7 @@ class Search:
 
 
 def _best_ways(gains: dict[Choice, int]) -> dict[Choice, int]:
-    """Of the ways to cut a GPU only the one that gives most: it is opened once."""
+    """Return only the most productive MIG layout of each GPU, because a GPU is opened once."""
     best: dict[Choice, int] = {}
     for (index, group), gain in gains.items():
         which = (index, family(group))

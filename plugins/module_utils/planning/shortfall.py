@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Explain why demands do not fit: the rule on each GPU, the holders, and the smallest change that helps."""
+"""The reasons why demands do not fit: the rule on each GPU, the holders, and the smallest change that helps."""
 
 from __future__ import annotations
 
@@ -270,7 +270,7 @@ def _fits_exactly(problem: Problem) -> bool:
 
 
 def _detaching(problem: Problem, shortfalls: list[Shortfall]) -> Iterator[Suggestion]:
-    """Suggest to detach the fewest VMs that block one GPU."""
+    """Suggest detaching the fewest VMs that block one GPU."""
     sets = {reason.holders for shortfall in shortfalls for reason in shortfall.reasons if reason.holders}
     policy = problem.policy
     allowed = policy if policy.exclusive else replace(policy, reprofile=True)

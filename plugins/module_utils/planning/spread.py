@@ -2,10 +2,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Evens out a layout: new vGPUs move from full GPUs to emptier ones, as far as their needs allow.
+"""Balancing of a layout: new vGPUs move from full GPUs to emptier ones, as far as their needs allow.
 
-It starts from a layout that fits and only makes moves that keep it fitting, so spreading never asks for more than
-consolidating does.
+Balancing starts from a layout that fits and only makes moves that keep it valid, so spreading never requires more
+capacity than consolidating.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from ansible_collections.vgpu.fleet.plugins.module_utils.planning.steps import G
 
 
 def spread(planning: Planning, layout: Layout) -> None:
-    """Even the layout out, one move for each need in turn so that none takes all the empty GPUs."""
+    """Balance the layout, with one move per need in turn so that no need takes all empty GPUs."""
     board = _LoadTracker(planning, layout)
     moving = [
         _Rebalancer(board, key, gpus, layout.placed[key, gpus]) for key, gpus in sorted(layout.placed, key=_order)
@@ -40,7 +40,7 @@ def _order(placed: tuple[Key, frozenset[int]]) -> tuple[Key, list[int]]:
 
 
 class _LoadTracker:
-    """The load of each GPU, and what it can still take without losing a vGPU."""
+    """The load of each GPU, and the vGPUs that it can still take without losing one."""
 
     def __init__(self, planning: Planning, layout: Layout) -> None:
         self.planning = planning
@@ -73,7 +73,7 @@ class _LoadTracker:
     def move(self, key: Key, giver: int, taker: int) -> None:
         targets = self.layout.targets
         if taker not in targets:
-            # What is there already may serve other needs, so the vGPU is one more.
+            # Existing vGPUs may serve other needs, so the moved vGPU is an additional one.
             targets[taker] = GpuTarget(Counter(self.planning.sites[taker].counts))
         target = targets[taker]
         if target.group is None:
@@ -91,7 +91,7 @@ class _LoadTracker:
 
 
 class _Rebalancer:
-    """The new vGPUs of one need, who has them, and who could take some."""
+    """The new vGPUs of one need, the GPUs that have them and the GPUs that could take some."""
 
     def __init__(self, board: _LoadTracker, key: Key, gpus: frozenset[int], placed: Counter[int]) -> None:
         self.board = board
@@ -103,7 +103,7 @@ class _Rebalancer:
         heapq.heapify(self.givers)
 
     def move(self) -> bool:
-        """Make the move that evens out most. False when none is left."""
+        """Make the move that balances most. Return False if no move is left."""
         taker, giver = self._taker(), self._giver()
         if taker is None or giver is None or self.board.load(giver) - self.board.load(taker) < 2:
             return False
@@ -141,7 +141,7 @@ def _same_size(site: GpuState, target: GpuTarget) -> bool:
 
 
 def _seats(sites: Sequence[GpuState]) -> list[tuple[int, int]]:
-    """The first GPU of every node comes before the second of any."""
+    """Return sort keys that put the first GPU of every node before the second GPU of any node."""
     on_node: dict[str, int] = defaultdict(int)
     seats: list[tuple[int, int]] = []
     for index, site in enumerate(sites):

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""From what a GPU should have to the steps that get it there, and from steps to the fleet as it will be."""
+"""The steps that bring a GPU to its target, and the fleet that results from steps."""
 
 from __future__ import annotations
 
@@ -33,20 +33,20 @@ ENABLE_SRIOV = "enable_sriov"
 DISABLE = "disable"
 ENABLE = "enable"
 CREATE_MIG_INSTANCES = "create_mig_instances"
-# The planner never disables SR-IOV, removes MIG instances for good or changes a mode. Other decisions do.
+# The planner never disables SR-IOV, removes MIG instances permanently or changes a mode. Other callers do.
 DISABLE_SRIOV = "disable_sriov"
 REMOVE_MIG_INSTANCES = "remove_mig_instances"
 SET_MODE = "set_mode"
-# Write the type that a vGPU has into its spec, which changes nothing about the vGPU.
+# Write the current type of a vGPU into its spec. The vGPU itself does not change.
 CORRECT = "correct"
 
 
 @dataclass(frozen=True)
 class Step:
-    """One change. Steps on one GPU are done in order, those on different GPUs side by side.
+    """One change. Steps on one GPU run in order, steps on different GPUs run in parallel.
 
-    `slot` is None where the slot only comes to exist when SR-IOV is switched on. `instances` are the MIG instances,
-    by name, of a GPU that is cut anew. `owner` is for whom a vGPU is enabled, and is marked on it.
+    `slot` is None if the slot only exists once SR-IOV is enabled. `instances` are the names of the MIG instances of a
+    new MIG layout. `owner` is the owner for whom a vGPU is enabled; the vGPU is marked with it.
     """
 
     action: str
@@ -91,7 +91,7 @@ class GpuTarget:
 
 
 def partitioning(gpu: Gpu, instances: Mapping[InstanceSize, int]) -> Step:
-    """The step that gives a GPU these MIG instances and no others."""
+    """Return the step that gives a GPU exactly these MIG instances."""
     has = instances_of(gpu)
     named = tuple((size.name, count) for size, count in instances.items() if count)
     before = format_instances(has) if has else None
@@ -101,7 +101,7 @@ def partitioning(gpu: Gpu, instances: Mapping[InstanceSize, int]) -> Step:
 
 
 def steps_to(site: GpuState, target: GpuTarget, names: Mapping[Key, str]) -> list[Step]:
-    """The steps on one GPU: switch it on, remove what has to go, then create."""
+    """Return the steps on one GPU: enable SR-IOV, remove vGPUs, then create vGPUs."""
     if target.group and is_cut(target.group):
         cut = new_mig_layout(site, target.assigned, exclusive=target.exclusive)
         if cut is not None:
@@ -142,12 +142,12 @@ def _cutting(site: GpuState, cut: MigLayout, names: Mapping[Key, str]) -> list[S
 
 
 def _kept(site: GpuState, target: GpuTarget) -> dict[Key, list[Slot]]:
-    """vGPUs that nobody holds and that can stay."""
+    """Return the vGPUs without a holder that can stay."""
     kept: dict[Key, list[Slot]] = {}
     for key, slots in site.loose.items():
         if target.exclusive:
             wanted = max(0, target.assigned[key] - site.held_counts[key])
-            # What works already is the last to go.
+            # Remove allocatable vGPUs last.
             kept[key] = sorted(slots, key=lambda slot: (not slot.allocatable, slot.address, slot.name))[:wanted]
         elif not target.evict or target.group is None or group_of(key) == target.group:
             kept[key] = list(slots)
@@ -163,7 +163,7 @@ def _may_stay(target: GpuTarget, slot: Slot, key: Key | None) -> bool:
 
 
 def _repaired(astray: Iterable[Slot], adds: Counter[Key]) -> dict[str, tuple[Slot, Key]]:
-    """Slots that were asked to be what is needed now, and are something else: the first to be set right."""
+    """Return slots whose request matches a needed profile but whose vGPU differs. They are repaired first."""
     left = Counter(adds)
     chosen: dict[str, tuple[Slot, Key]] = {}
     for slot in astray:
@@ -177,11 +177,11 @@ def _repaired(astray: Iterable[Slot], adds: Counter[Key]) -> dict[str, tuple[Slo
 def _drop_surplus(
     site: GpuState, target: GpuTarget, keep: dict[Key, list[Slot]], astray: list[Slot], adding: int
 ) -> None:
-    """Take away as much as the new ones need room for: first what is astray, then what nobody asked for."""
+    """Drop as many vGPUs as the new ones need room for: drifted ones first, then unrequested ones."""
     if not target.evict or target.exclusive:
         return
     if target.group and target.group[1] < 0:
-        # Each MIG instance serves its own profile only: what has the right one is in nobody's way.
+        # Each MIG instance serves only its own profile, so a vGPU with the right profile blocks nothing.
         astray.clear()
         return
     excess = sum(map(len, keep.values())) + len(astray) + adding - target.places
@@ -208,7 +208,7 @@ def _enabling(
     for slot, key in repaired.values():
         chosen.append((slot.name, key))
         left[key] -= 1
-    # A slot that was just disabled is the last choice: a node may not count it again (harvester.md 9.2).
+    # Choose a slot that was just disabled last: the node may not count it again (harvester.md 9.2).
     fresh = sorted(
         site.empty,
         key=lambda slot: (slot.offered == (), slot.offered is None, bool(slot.holders), slot.address, slot.name),
@@ -224,7 +224,7 @@ def _enabling(
 
 
 def after_steps(fleet: Fleet, steps: Iterable[Step]) -> Fleet:
-    """The fleet once the steps are done, as a check-mode run predicts it."""
+    """Return the fleet after the steps, as check mode predicts it."""
     by_gpu: dict[str, list[Step]] = {}
     for step in steps:
         by_gpu.setdefault(step.gpu, []).append(step)
@@ -258,6 +258,6 @@ def _after(gpu: Gpu, steps: list[Step]) -> Gpu:
 
 
 def _served(gpu: Gpu, instances: Iterable[tuple[str, int]]) -> dict[str, int]:
-    """The types that instances serve, with their numbers."""
+    """Return the types that the instances serve, with their numbers."""
     named = {served_type(gpu.boards[0], read_wanted(name).size): count for name, count in instances if gpu.boards}
     return {name: count for name, count in named.items() if name}

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""vGPUs beyond the count that was asked for: a count is exact, so the unused ones among them are disabled."""
+"""vGPUs beyond the requested count. Counts are exact, so unused surplus vGPUs are disabled."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from ansible_collections.vgpu.fleet.plugins.module_utils.planning.steps import D
 
 
 class CountInUse(FleetError):
-    """VMs hold more vGPUs of a profile than there should be."""
+    """VMs hold more vGPUs of a profile than requested."""
 
     code = "device_in_use"
 
@@ -44,7 +44,7 @@ class CountInUse(FleetError):
 
 @dataclass(frozen=True)
 class Stuck:
-    """A vGPU that should go and has to stay, since nothing can be changed on its GPU."""
+    """A surplus vGPU that has to stay because its GPU cannot be changed."""
 
     node: str
     gpu: str
@@ -58,7 +58,7 @@ class Stuck:
 
 @dataclass(frozen=True)
 class Surplus:
-    """The unused vGPUs that no demand needs: the steps that disable them, and those that have to stay."""
+    """The unused vGPUs that no demand needs: the steps that disable them, and the vGPUs that have to stay."""
 
     steps: tuple[Step, ...] = ()
     stuck: tuple[Stuck, ...] = ()
@@ -67,9 +67,9 @@ class Surplus:
 def find_surplus(problem: Problem) -> Surplus:
     """Find the unused vGPUs of the requested profiles that no demand needs.
 
-    Those of other profiles are surplus as well if the request is exclusive. It disables both by itself, so that only
-    those that have to stay are of interest. Raises CountInUse if VMs hold more than the demands of a request that is
-    not exclusive allow.
+    If the request is exclusive, vGPUs of other profiles are surplus as well. An exclusive request disables both by
+    itself, so only the vGPUs that have to stay are returned. Raise CountInUse if VMs hold more vGPUs than the demands
+    of a request that is not exclusive.
     """
     exclusive = problem.policy.exclusive
     steps: list[Step] = []
@@ -111,7 +111,7 @@ def _stuck(site: GpuState, slot: Slot) -> Stuck:
 
 
 def without_surplus(fleet: Fleet, steps: Sequence[Step]) -> Fleet:
-    """The fleet after the surplus is gone. What a GPU offers once it is empty is not known yet."""
+    """Return the fleet without the surplus. The available profiles of a GPU that becomes empty are not known yet."""
     if not steps:
         return fleet
     touched = {step.gpu for step in steps}
@@ -135,7 +135,7 @@ def _selected_by_profile(problem: Problem) -> dict[Key, frozenset[int]]:
 
 
 def _candidates(sites: Sequence[GpuState], selected: Iterable[int], key: Key) -> Iterator[tuple[int, GpuState, Slot]]:
-    """The vGPUs of a profile, the ones to keep first: held, then allocatable, then those on GPUs that stay occupied."""
+    """Yield the vGPUs of a profile in order of retention: held, allocatable, then those on GPUs that stay occupied."""
     found: list[tuple[tuple[Any, ...], int, GpuState, Slot]] = []
     for index in selected:
         site = sites[index]
@@ -152,10 +152,10 @@ def _candidates(sites: Sequence[GpuState], selected: Iterable[int], key: Key) ->
 
 @dataclass
 class _Matching:
-    """vGPUs assigned to the needs that they serve, one by one.
+    """An assignment of vGPUs to the needs that they serve, built one vGPU at a time.
 
-    A vGPU that finds its needs met makes room by moving others. So the vGPUs that come first are kept whenever any
-    assignment keeps them.
+    If the needs of a vGPU are already met, other vGPUs move to make room. The first vGPUs are therefore kept whenever
+    any assignment keeps them.
     """
 
     needs: Sequence[Need]
@@ -173,7 +173,7 @@ class _Matching:
         self._needs_at = needs_at
 
     def assign(self, gpu: int) -> bool:
-        """Assign one vGPU on this GPU to a need; False if no need has a use for it."""
+        """Assign one vGPU on this GPU to a need. Return False if no need can use it."""
         return any(self._open) and self._assign(gpu, set())
 
     def _assign(self, gpu: int, tried: set[int]) -> bool:
