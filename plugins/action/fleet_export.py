@@ -35,7 +35,7 @@ ARGUMENTS = {
 
 
 class ActionModule(ActionBase):  # type: ignore[misc]
-    """Write the data of a cluster to files on the controller. The task never reports a change."""
+    """The action that writes the data of a cluster to files on the controller. The task never reports a change."""
 
     TRANSFERS_FILES = False
     _requires_connection = False

@@ -26,7 +26,7 @@ ARGUMENTS = {
 
 
 class ActionModule(ActionBase):  # type: ignore[misc]
-    """Describe what a dry run would change, as text and as a page. The page is also written in check mode."""
+    """The action that describes the changes of a dry run as text and as a page. Check mode writes the page too."""
 
     TRANSFERS_FILES = False
     _requires_connection = False
@@ -57,7 +57,7 @@ class ActionModule(ActionBase):  # type: ignore[misc]
 
 
 def this_run() -> str:
-    """Return an ID that all tasks of one ansible-playbook share: the process that started the workers."""
+    """Return an ID that all tasks of one ansible-playbook run share: the process that started the workers."""
     parent = os.getppid()
     try:
         started = os.stat(f"/proc/{parent}").st_ctime

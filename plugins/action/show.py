@@ -17,7 +17,7 @@ STRUCTURED_OUTPUT = ("json", "jsonl")
 
 
 class ActionModule(ActionBase):  # type: ignore[misc]
-    """Print lines as they are. Ansible's callbacks print messages as JSON or YAML, where a table cannot be read."""
+    """The action that prints plain lines. Ansible's callbacks print messages as JSON or YAML, which breaks tables."""
 
     TRANSFERS_FILES = False
     _requires_connection = False
@@ -35,12 +35,12 @@ class ActionModule(ActionBase):  # type: ignore[misc]
         if is_structured_output():
             result["lines"] = lines
         else:
-            # All in one piece, so that lines of other hosts do not get in between.
+            # Print all lines at once, so that lines of other hosts do not get in between.
             Display().display("\n".join(lines))
         return result
 
 
 def is_structured_output() -> bool:
-    """Return whether standard output is for a program. ansible-runner wraps the callback that the user chose."""
+    """Return whether a program reads standard output. ansible-runner wraps the callback that the user chose."""
     chosen = os.environ.get("ORIGINAL_STDOUT_CALLBACK") or constants.DEFAULT_STDOUT_CALLBACK
     return str(chosen).rpartition(".")[2] in STRUCTURED_OUTPUT

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Errors that a user can cause: a message, a hint what to do, and a stable code for rescue blocks."""
+"""Errors that a user can cause: a message, a hint and a stable code for rescue blocks."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ class FleetError(Exception):
     """The base class of all errors that fail a task."""
 
     code = "fleet_error"
-    # Whether the task had changed something before it failed.
+    # Whether the task changed something before it failed.
     changed = False
-    # Whether the request has failed for certain. After a timeout or a lost connection it may still succeed.
+    # Whether the request certainly failed. After a timeout or a lost connection it may still succeed.
     certain = True
-    # Warnings to show although the task fails.
+    # Warnings to show in addition to the failure.
     warnings: Sequence[str] = ()
 
     def __init__(self, message: str, *, hint: str = "") -> None:
@@ -52,7 +52,7 @@ def join_names(names: Iterable[str], *, limit: int = 8) -> str:
 
 def did_you_mean(name: str, known: Iterable[str], *, limit: int = 5) -> list[str]:
     """Return the known names that resemble the given name most, the closest first."""
-    import difflib  # only errors need it
+    import difflib  # Only errors need this module.
 
     by_folded: dict[str, str] = {}
     for candidate in sorted(set(known)):

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The frame of every module: report errors, emit warnings and end the task with its result."""
+"""The frame of every module: error reporting, warnings and the result of the task."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class ReadResult:
 @contextmanager
 def reporting_errors(module: AnsibleModule) -> Iterator[None]:
     """Fail the task with message, hint and code on every FleetError. Other exceptions are bugs and show a traceback."""
-    # Ansible hides options as a whole. A kubeconfig given as a mapping is only secret in parts.
+    # Ansible hides options as a whole, but a kubeconfig given as a mapping is only partly secret.
     module.no_log_values.update(secrets(module.params, os.environ))
     try:
         yield

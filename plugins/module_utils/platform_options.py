@@ -4,7 +4,7 @@
 
 """Connection options of a module that serves both platforms.
 
-Some options have one name and two environment variables: which one counts is known only when the platform is.
+Some options have one name and two environment variables. Which variable applies depends on the platform.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ PLATFORMS = {HARVESTER: harvester_spec, VSPHERE: vsphere_spec}
 
 
 def connection_spec() -> dict[str, dict[str, Any]]:
-    """The options of both. Those of both names have the aliases of both, and nothing else that differs."""
+    """Return the options of both platforms. Options of the same name have all aliases and differ in nothing else."""
     specs = [spec() for spec in PLATFORMS.values()]
     merged: dict[str, dict[str, Any]] = {}
     for spec in specs:
@@ -43,7 +43,7 @@ def connection_spec() -> dict[str, dict[str, Any]]:
 
 
 def connection_options(module: AnsibleModule, platform: str) -> Mapping[str, Any]:
-    """The module's options with what the platform's environment variables and defaults say."""
+    """Return the module's options, completed from the platform's environment variables and defaults."""
     params = dict(module.params)
     for name, option in PLATFORMS[platform]().items():
         if params[name] is None:

@@ -2,10 +2,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Report the progress of a long wait while the task is running.
+"""Progress of a long wait, reported while the task is running.
 
-Where a module runs in a fork of ansible-playbook, the action plugin opens a stream and shows every line that arrives
-on it. A packed module has no such stream, and nothing here has an effect. Progress never becomes part of a result.
+If a module runs in a fork of ansible-playbook, the action plugin opens a stream and shows every line that arrives on
+it. A packed module has no such stream, and reporting has no effect. Progress never becomes part of a result.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ import time
 from collections.abc import Callable, Iterator
 from typing import TextIO
 
-# A wait that is over by then needs no comment.
+# Shorter waits report nothing.
 FIRST_SECONDS = 3.0
-# Lines come at most this often while something changes, and at least that often while nothing does.
+# Minimum interval between lines while the state changes, and maximum interval while it does not.
 CHANGE_SECONDS = 3.0
 SILENCE_SECONDS = 15.0
 LOOK_SECONDS = 1.0
 
 
 class _Stream:
-    """Where lines go; nowhere unless an action plugin has opened a stream."""
+    """The destination of progress lines. Without a stream of an action plugin, lines are discarded."""
 
     file: TextIO | None = None
 
@@ -39,7 +39,7 @@ def is_shown() -> bool:
 
 
 class Reporter:
-    """Decide when a description of the current state is worth a line."""
+    """A filter that decides when a description of the current state is worth a line."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -56,7 +56,7 @@ class Reporter:
 
 @contextlib.contextmanager
 def reporting(describe: Callable[[], str], seconds_left: Callable[[], float]) -> Iterator[None]:
-    """Report progress from a thread of its own while the caller waits for something that blocks."""
+    """Report progress from a separate thread while the caller blocks."""
     if not is_shown():
         yield
         return
@@ -84,7 +84,7 @@ def _write(line: str) -> None:
         file.write(" ".join(line.split()) + "\n")
         file.flush()
     except (OSError, ValueError):
-        # Nobody is listening any more. The task itself goes on.
+        # The reader is gone. The task itself continues.
         open_stream(None)
 
 

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Which values of a module's options must not be shown, where Ansible's no_log would hide too much or too little."""
+"""Secret values in a module's options that Ansible's no_log would hide too broadly or not at all."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-# Variables of secret options that are read when the options are known.
+# Environment variables of secret options, which are read after Ansible has processed the options.
 SECRET_VARIABLES = ("K8S_AUTH_API_KEY", "K8S_AUTH_PASSWORD")
 HIDDEN = "********"
 USER_SECRETS = ("token", "password", "client-key-data")
@@ -20,7 +20,7 @@ SECRET_NAME = re.compile(r"token|secret|passw|key|credential", re.IGNORECASE)
 
 
 class HiddenKubeconfig(dict[str, Any]):
-    """A kubeconfig whose printed form has no content: Ansible logs the options of a module to the system log."""
+    """A kubeconfig whose printed form hides its content, because Ansible logs module options to the system log."""
 
     def __repr__(self) -> str:
         return HIDDEN
@@ -29,7 +29,7 @@ class HiddenKubeconfig(dict[str, Any]):
 
 
 class KubeconfigType(str):
-    """The type `raw` of an option, as it is documented, which hides a mapping and leaves a path as it is."""
+    """The documented option type `raw`, which hides a mapping and leaves a path unchanged."""
 
     def __call__(self, value: Any) -> Any:
         return HiddenKubeconfig(value) if isinstance(value, Mapping) else value
@@ -39,7 +39,7 @@ KUBECONFIG_TYPE = KubeconfigType("raw")
 
 
 def secrets(params: Mapping[str, Any], environment: Mapping[str, str] | None = None) -> set[str]:
-    """What must not be shown of connection options besides those that are secret as a whole."""
+    """Return the secret values in connection options that are not secret as a whole."""
     found = set(_secrets_of_kubeconfig(params.get("kubeconfig")))
     found.update(value for name in SECRET_VARIABLES if (value := (environment or {}).get(name, "").strip()))
     if proxy := params.get("proxy"):
@@ -48,7 +48,7 @@ def secrets(params: Mapping[str, Any], environment: Mapping[str, str] | None = N
 
 
 def _secrets_of_kubeconfig(content: Any) -> Iterator[str]:
-    """Only values that are secret: to hide a name such as `default` would hide it in every result."""
+    """Yield only secret values: hiding a name such as `default` would hide it in every result."""
     for entry in _mappings(content, "users"):
         user = entry.get("user")
         if not isinstance(user, Mapping):
@@ -78,7 +78,7 @@ def _mappings(content: Any, key: str) -> Iterator[Mapping[str, Any]]:
 
 
 def _texts(value: Any) -> Iterator[str]:
-    # YAML reads a token of digits as a number.
+    # YAML parses a token of digits as a number.
     if isinstance(value, (str, int, float)) and not isinstance(value, bool) and str(value).strip():
         yield str(value).strip()
 

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Convert configuration files of NVIDIA's vGPU Device Manager into layouts."""
+"""Conversion of configuration files of NVIDIA's vGPU Device Manager into layouts."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def _entries(entry: Any, config: str, nodes: Sequence[str] | None, gpus: Sequenc
     counts = entry["vgpu-devices"] or {}
     _check_filter(entry.get("device-filter"), counts, config)
     given = {"nodes": nodes, "gpus": _chosen(entry["devices"], config, gpus)}
-    # A selection that was not given is left out, since an empty list selects nothing.
+    # Omit a selection that was not given, because an empty list selects nothing.
     selection = {option: list(names) for option, names in given.items() if names is not None}
     return [{"profile": str(name), "count": int(count), "per": "gpu", **selection} for name, count in counts.items()]
 

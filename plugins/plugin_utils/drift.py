@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Convert results of modules into findings of drift, with the way to repair each of them. Pure.
+"""Conversion of module results into drift findings, with the repair for each finding. Pure.
 
 A finding has a kind, the object concerned, a text, and the name of a repair. The repair is empty if the owner of a VM
 has to decide.
@@ -38,7 +38,7 @@ def harvester_drift(
     all_nodes: bool = True,
     mig: Iterable[Mapping[str, Any]] = (),
 ) -> list[Json]:
-    """Return the findings on Harvester. Compares only declarations for which there is a result."""
+    """Return the findings on Harvester. Compare only declarations for which there is a result."""
     fleet = Fleet.from_dict(found)
     steps = ((layout or {}).get("plan") or {}).get("steps") or []
     return [
@@ -55,7 +55,7 @@ def _finding(kind: str, device: str, text: str, repair: str = "", **more: Any) -
 
 
 def _running(fleet: Fleet) -> list[str]:
-    """Return the VMs that run with vGPUs."""
+    """Return the running VMs that have vGPUs."""
     holders = [holder for _gpu, slot in fleet.slots() for holder in slot.holders]
     holders += [claim.holder for claim in fleet.claims]
     return sorted({holder.path for holder in holders if holder.running})
@@ -64,7 +64,8 @@ def _running(fleet: Fleet) -> list[str]:
 def _driver(result: Mapping[str, Any], running: list[str], all_nodes: bool) -> Iterator[Json]:
     """Return the findings from a result of harvester_addon in check mode.
 
-    A repair restarts the driver pods on all nodes, which install the driver again. So there is none while VMs use it.
+    A repair restarts the driver pods on all nodes, which install the driver again. There is no repair while VMs use the
+    driver.
     """
     if error := result.get("error"):
         yield _finding("driver_addon", DRIVER, error["message"])
@@ -85,7 +86,7 @@ def _driver(result: Mapping[str, Any], running: list[str], all_nodes: bool) -> I
 
 
 def _flat(addon: Mapping[str, Any]) -> Json:
-    """Return the values next to the other keys, so that a finding lists only those that differ."""
+    """Return the values next to the other keys, so that a finding lists only differing values."""
     return {**{key: value for key, value in addon.items() if key != "values"}, **(addon.get("values") or {})}
 
 
@@ -101,7 +102,7 @@ def _devices(findings: Iterable[Mapping[str, Any]], fleet: Fleet, planned: set[s
         elif kind == "type_differs" and places[device][1].in_use and places[device][1].correctable:
             gpu, slot = places[device]
             said = f"{text} The repair resets its spec to {slot.profile} and does not affect the VM that uses it."
-            # A repair of its own: another vGPU of the GPU that cannot be repaired must not prevent this one.
+            # This is a separate repair, so that another vGPU of the GPU that cannot be repaired does not prevent it.
             yield _finding(kind, device, said, "spec", gpu=gpu.name, wanted={"name": device, "profile": slot.profile})
         elif kind == "type_differs" and not places[device][1].holders:
             gpu, slot = places[device]

@@ -2,15 +2,15 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Run a module of this collection in a fork of ansible-playbook instead of a new Python interpreter.
+"""Running a module of this collection in a fork of ansible-playbook instead of a new Python interpreter.
 
 Ansible packs a module with everything it imports into a zip file, and a new interpreter unpacks and compiles it for
-each task. Where the module runs on the controller anyway, with the interpreter that runs Ansible, a fork of the worker
+each task. If the module runs on the controller anyway, with the interpreter that runs Ansible, a fork of the worker
 process gives the same result: the code is already imported. Ansible's own code still builds the arguments and parses
 the output; only the command in between is replaced.
 
-The fork is a process of its own. Whatever the module does to its environment, its memory or its standard streams ends
-with it, so no connection and no secret stays behind.
+The fork is a separate process. All changes of the module to its environment, memory or standard streams end with the
+fork, so no connection and no secret stays behind.
 """
 
 from __future__ import annotations
@@ -63,10 +63,10 @@ def preload(*libraries: str) -> None:
 
 
 class InProcessAction(NormalAction):  # type: ignore[misc]
-    """Run the tasks of a module in a fork of the worker process if that makes no difference to the result.
+    """An action that runs a module in a fork of the worker process if that does not affect the result.
 
-    Strategies load an action before they fork workers. So the imports of the action's file are done once for the whole
-    playbook, and only if the playbook has such a task.
+    Strategies load an action before they fork workers. The imports of the action's file therefore happen once for the
+    whole playbook, and only if the playbook has such a task.
     """
 
     module: ModuleType
@@ -154,7 +154,8 @@ class InProcessAction(NormalAction):  # type: ignore[misc]
 def is_own_interpreter(path: str) -> bool:
     """Return whether a path is the interpreter that runs Ansible.
 
-    Links are not followed beyond the folder: the Python of a virtual environment is a link to one with other packages.
+    A path in another folder does not match even if it links to the same file, because the Python of a virtual
+    environment is a link to an interpreter with other packages.
     """
     if path == sys.executable:
         return True
@@ -171,7 +172,7 @@ def encoded_arguments(module_args: Mapping[str, Any]) -> bytes:
 
 
 def run_module(module: ModuleType, arguments: bytes) -> NoReturn:
-    """Run a module's main() as the wrapper of packed modules does. For a process that has nothing else to do."""
+    """Run a module's main() as the wrapper of packed modules does. Call this only in a process of its own."""
     basic._ANSIBLE_ARGS = arguments
     if hasattr(basic, "_ANSIBLE_PROFILE"):
         basic._ANSIBLE_PROFILE = PROFILE
@@ -188,7 +189,7 @@ def run_module(module: ModuleType, arguments: bytes) -> NoReturn:
 
 
 def _leave_controller() -> None:
-    """Reset the state of the controller: it shows warnings, while a module returns them with its result."""
+    """Reset the state of the controller: the controller shows warnings, while a module returns them with its result."""
     with contextlib.suppress(ImportError):
         internal = importlib.import_module("ansible.module_utils._internal")
         vars(internal)["is_controller"] = False
@@ -209,7 +210,7 @@ def _report(error: Exception) -> None:
 
 
 def show_progress(host: str, line: str) -> None:
-    """Show a line that a running module has reported, below the task that it belongs to."""
+    """Show a line that a running module reported, below its task."""
     Display().display(f"  [{host}] {line}" if host else f"  {line}")
 
 
@@ -222,7 +223,7 @@ def in_fork(
 ) -> tuple[int, str, str]:
     """Run a function in a fork of this process. Return its exit code, standard output and standard error.
 
-    `progress` gets each line that the fork reports while it runs.
+    `progress` receives each line that the fork reports while it runs.
     """
     with _scratch() as out, _scratch() as err, _Lines(progress) as lines:
         sys.stdout.flush()
@@ -235,7 +236,7 @@ def in_fork(
             lines.pass_on()
             _pid, status = os.waitpid(child, 0)
         except BaseException:
-            # A timeout of the task, or Ctrl-C: nobody would see the result of the module.
+            # After a timeout of the task or Ctrl-C, the result of the module is not needed.
             with contextlib.suppress(OSError):
                 os.kill(child, signal.SIGKILL)
                 os.waitpid(child, 0)
@@ -244,7 +245,7 @@ def in_fork(
 
 
 class _Lines:
-    """A pipe from the fork, for lines that are shown while it runs."""
+    """A pipe from the fork, for lines to show while the fork runs."""
 
     def __init__(self, show: Callable[[str], None] | None) -> None:
         self._show = show
@@ -259,13 +260,13 @@ class _Lines:
                 os.close(end)
 
     def write_from_here(self) -> None:
-        """For the fork: open the stream that modules report to."""
+        """Open the stream that modules report to. Call this in the fork."""
         if self._ends:
             os.close(self._ends[0])
             open_stream(os.fdopen(self._ends[1], "w", encoding="utf-8", errors="replace"))
 
     def pass_on(self) -> None:
-        """Pass lines on until the fork has ended, or has closed its end."""
+        """Forward lines until the fork ends or closes its end of the pipe."""
         if not self._ends or not self._show:
             return
         (source, target), self._ends = self._ends, None
@@ -276,7 +277,7 @@ class _Lines:
 
 
 def _scratch() -> IO[bytes]:
-    """Open an unnamed temporary file, in memory if the system supports it: results may contain secrets."""
+    """Open an unnamed temporary file, in memory if the system supports it, because results may contain secrets."""
     if hasattr(os, "memfd_create"):
         return os.fdopen(os.memfd_create("vgpu.fleet"), "w+b")
     return tempfile.TemporaryFile()

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Plan which vGPUs, MIG instances and SR-IOV to remove for a declaration, and what to keep and why. Pure."""
+"""The removal of vGPUs, MIG instances and SR-IOV for a declaration, with the objects to keep and why. Pure."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from ansible_collections.vgpu.fleet.plugins.module_utils.planning.request import
 class Declaration:
     """The variables of the role harvester_gpu_node. `mig` and `all_sriov` select GPUs without a profile.
 
-    With an `owner`, only vGPUs with that owner mark are removed, and with `adopt` also those without any mark.
+    With an `owner`, only vGPUs with that owner mark are removed. With `adopt`, vGPUs without any mark are removed too.
     """
 
     layout: tuple[Demand, ...] = ()
@@ -81,7 +81,7 @@ class Declaration:
         )
 
     def may_remove(self, slot: Slot) -> bool:
-        """Return whether the vGPU belongs to the owner, or counts as such."""
+        """Return whether the vGPU belongs to the owner or counts as the owner's."""
         return self.owner is None or slot.owner == self.owner or (self.adopt and not slot.owner)
 
 
@@ -132,7 +132,7 @@ def plan_removal(
     gone_vms: Collection[str] = (),
     gone_labels: Mapping[str, str] | None = None,
 ) -> Removal:
-    """Plan the removal as if `gone_vms`, given by path, and VMs with `gone_labels` were deleted already."""
+    """Plan the removal as if `gone_vms`, given by path, and VMs with `gone_labels` were already deleted."""
 
     def gone(holder: Holder) -> bool:
         labelled = bool(gone_labels) and dict(gone_labels or {}).items() <= dict(holder.labels).items()
@@ -206,7 +206,7 @@ def _scopes(gpus: Sequence[Gpu], per: str) -> Iterable[list[Gpu]]:
 
 
 def _choose(work: _Work, gpus: Sequence[Gpu], profile: Profile, demand: Demand, declaration: Declaration) -> None:
-    """Choose as many unused vGPUs of the profile as declared, first on GPUs that have nothing else."""
+    """Choose as many unused vGPUs of the profile as declared, first on GPUs without other vGPUs."""
     every = [(gpu, slot) for gpu in gpus for slot in gpu.ordered_slots if _has(slot, profile)]
     mine = [(gpu, slot) for gpu, slot in every if slot.holders or declaration.may_remove(slot)]
     others = Counter(gpu.name for gpu in gpus for slot in gpu.slots if not slot.empty and not _is_free(slot, profile))

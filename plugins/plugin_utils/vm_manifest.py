@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Build the manifest of a new VM as Harvester's machine driver does, without vGPUs. Pure."""
+"""The manifest of a new VM without vGPUs, built as Harvester's machine driver builds it. Pure."""
 
 from __future__ import annotations
 
@@ -94,14 +94,14 @@ class VmSpec:
 def manifest(machine: VmSpec, storage_classes: Mapping[str, str]) -> Json:
     labels = {"harvesterhci.io/creator": CREATOR, "harvesterhci.io/vmName": machine.name, **machine.labels}
     claims = list(_claims(machine, storage_classes))
-    # Only the VM gets the owner mark: its instances and pods are not ours to delete.
+    # Only the VM gets the owner mark, because its instances and pods must not be deleted directly.
     metadata: Json = {
         "name": machine.name,
         "namespace": machine.namespace,
         "labels": {**labels, **mark(machine.owner)},
     }
     if claims:
-        # From this annotation, Harvester creates the claims and knows that they belong to the VM.
+        # Harvester creates the PersistentVolumeClaims from this annotation and associates them with the VM.
         metadata["annotations"] = {"harvesterhci.io/volumeClaimTemplates": json.dumps(claims, separators=(",", ":"))}
     return {
         "apiVersion": "kubevirt.io/v1",
@@ -168,7 +168,8 @@ def _claims(machine: VmSpec, storage_classes: Mapping[str, str]) -> Iterator[Jso
                 f"Image {disk.image} of VM {machine.name} does not exist or is not ready.",
                 hint="Use the form namespace/name, with the name of the object, not the name that the UI displays.",
             )
-        # Harvester creates the claim with these labels. A disk that somebody adds to the VM later does not have them.
+        # Harvester creates the PersistentVolumeClaim with these labels. Disks that are added to the VM later do not
+        # have them.
         metadata: Json = {"name": _claim_name(machine, number), "labels": mark(machine.owner)}
         if disk.image:
             metadata["annotations"] = {"harvesterhci.io/imageId": disk.image}

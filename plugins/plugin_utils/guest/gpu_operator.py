@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The state of NVIDIA's GPU operator in a cluster, and what keeps it from being ready."""
+"""The state of the NVIDIA GPU Operator in a cluster, and the reasons why it is not ready."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from typing import Any
 
 from ansible_collections.vgpu.fleet.plugins.plugin_utils.guest.objects import gpus_of, why
 
-# The operator marks nodes on which it has found a GPU.
+# The operator sets this label on nodes on which it found a GPU.
 PRESENT_LABEL = "nvidia.com/gpu.present"
-# The label app of the driver's pods begins with it.
+# Prefix of the label app of the driver pods.
 DRIVER_APP = "nvidia-driver-daemonset"
 
 
 def offers(nodes: Iterable[Mapping[str, Any]], expected: Mapping[str, Any]) -> dict[str, int]:
-    """How many GPUs each node offers, of the nodes that have or should have some."""
+    """Return the number of GPUs that each node offers, for nodes that have or should have GPUs."""
     found = {}
     for node in nodes:
         name, labels = node["metadata"]["name"], node["metadata"].get("labels") or {}
@@ -28,7 +28,7 @@ def offers(nodes: Iterable[Mapping[str, Any]], expected: Mapping[str, Any]) -> d
 
 
 def shortfalls(offered: Mapping[str, int], expected: Mapping[str, Any]) -> list[str]:
-    """A sentence for each node that does not offer the expected GPUs."""
+    """Return a message for each node that does not offer the expected GPUs."""
     if not expected:
         none = [f"node {name} offers no GPU" for name, gpus in sorted(offered.items()) if not gpus]
         return none if offered else ["the operator has found a GPU on no node"]
@@ -42,7 +42,7 @@ def shortfalls(offered: Mapping[str, int], expected: Mapping[str, Any]) -> list[
 
 
 def is_ready(policies: Iterable[Mapping[str, Any]], values: Mapping[str, Any]) -> bool:
-    """Whether the policy has the driver and the license of the chart's values, and is ready."""
+    """Return whether the policy has the driver and the license of the chart's values, and is ready."""
     wanted = _driver_of(values)
     return any(
         (policy.get("status") or {}).get("state") == "ready" and _driver_of(policy.get("spec") or {}) == wanted
@@ -51,7 +51,7 @@ def is_ready(policies: Iterable[Mapping[str, Any]], values: Mapping[str, Any]) -
 
 
 def _driver_of(spec: Mapping[str, Any]) -> tuple[str, ...]:
-    """The version of the driver and the name of its license; empty if the operator installs none."""
+    """Return the driver version and the name of its license, or an empty tuple if the operator installs no driver."""
     driver = spec.get("driver") or {}
     if not driver.get("enabled", True):
         return ()
@@ -64,7 +64,7 @@ def _licence_of(driver: Mapping[str, Any]) -> str:
 
 
 def outdated_drivers(values: Mapping[str, Any], pods: Iterable[Mapping[str, Any]]) -> list[str]:
-    """Driver pods that were started with another license, or are not ready yet."""
+    """Return the driver pods that started with another license or are not ready yet."""
     driver = values.get("driver") or {}
     wanted = _licence_of(driver) if driver.get("enabled", True) else ""
     if not wanted:
@@ -79,7 +79,7 @@ def outdated_drivers(values: Mapping[str, Any], pods: Iterable[Mapping[str, Any]
 
 
 def _mounted(pod: Mapping[str, Any]) -> set[str]:
-    """Names of the Secrets and ConfigMaps that a pod mounts."""
+    """Return the names of the Secrets and ConfigMaps that a pod mounts."""
     volumes = (pod.get("spec") or {}).get("volumes") or []
     secrets = {str((one.get("secret") or {}).get("secretName") or "") for one in volumes}
     return secrets | {str((one.get("configMap") or {}).get("name") or "") for one in volumes}
@@ -92,7 +92,7 @@ def _is_ready(pod: Mapping[str, Any]) -> bool:
 
 
 def complaints(policies: Iterable[Mapping[str, Any]], pods: Iterable[Mapping[str, Any]]) -> list[str]:
-    """The errors of the policy, and what the operator's pods wait for."""
+    """Return the errors of the policy, and the reasons why the operator's pods wait."""
     said = [
         str(one["message"]).rstrip(".")
         for policy in policies

@@ -22,8 +22,8 @@ _GPU = re.compile(r"^GPU ([0-9A-Fa-f:.]+)\s*$", re.MULTILINE)
 _FIELD = re.compile(r"^\s*(Product Name|License Status)\s*:\s*(.*?)\s*$")
 _EXPIRY = re.compile(r"\(Expiry:\s*(.*?)\s*\)")
 
-# Drivers get their license some time after they were loaded, so the script looks again until all GPUs are licensed or
-# the time is up. It always succeeds: the log says how it ended.
+# Drivers get their license some time after loading, so the script checks until all GPUs are licensed or the time is up.
+# The script always succeeds: the log has the result.
 SCRIPT = """\
 end=$(($(date +%s) + $SECONDS_TO_WAIT))
 while true; do
@@ -39,7 +39,7 @@ cat /tmp/status
 
 
 def licences(log: str) -> list[Json]:
-    """One record for each GPU in the output of `nvidia-smi -q`, in its order."""
+    """Return one record for each GPU in the output of `nvidia-smi -q`, in its order."""
     pieces = _GPU.split(log)
     return [_licence(gpu, text) for gpu, text in zip(pieces[1::2], pieces[2::2], strict=True)]
 
@@ -64,7 +64,7 @@ def _licence(gpu: str, text: str) -> Json:
 
 
 def _expires(status: str) -> str | None:
-    """The expiry in ISO format, or as the driver writes it if that is not a date."""
+    """Return the expiry in ISO format, or as the driver writes it if that is not a date."""
     found = _EXPIRY.search(status)
     if found is None:
         return None
@@ -76,7 +76,7 @@ def _expires(status: str) -> str | None:
 
 
 def problem(found: Sequence[Mapping[str, Any]], gpus: int, log: str) -> str:
-    """Why the GPUs of a node do not count as licensed; empty if all of them are licensed."""
+    """Return why the GPUs of a node are not fully licensed, or an empty text if they are."""
     if not found:
         last = (log.strip().splitlines() or ["it wrote nothing"])[-1]
         return f"nvidia-smi shows no GPU: {last}"
@@ -93,5 +93,5 @@ def _said(licence: Mapping[str, Any]) -> str:
 
 
 def earliest(found: Iterable[Mapping[str, Any]]) -> str | None:
-    """The first of the expiries."""
+    """Return the earliest expiry."""
     return min((str(one["expires"]) for one in found if one["expires"]), default=None)

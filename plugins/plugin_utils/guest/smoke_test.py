@@ -20,15 +20,15 @@ LABEL = "vgpu.fleet/smoke-test"
 NODE_ANNOTATION = "vgpu.fleet/node"
 PASSED = "Test PASSED"
 CUDA_CONTAINER, LICENCE_CONTAINER = "cuda", "licence"
-# What a run that was killed leaves behind goes by itself: a job that waits for a GPU ends at its deadline, and a job
-# that has ended is removed after a day.
+# Jobs of a run that was killed clean themselves up: a job that waits for a GPU ends at its deadline, and a finished job
+# is removed after a day.
 KEPT_SECONDS = 86400
 DEFAULT_SECONDS, GRACE_SECONDS = 600, 60
 
 
 @dataclass(frozen=True)
 class JobOptions:
-    """How the jobs are run."""
+    """The options of the jobs."""
 
     run: str
     image: str
@@ -36,27 +36,29 @@ class JobOptions:
     gpus: int = 1
     runtime_class: str = ""
     pull_secrets: Sequence[str] = ()
-    # How long the run waits for its jobs.
+    # Maximum time to wait for the jobs, in seconds.
     seconds: int = DEFAULT_SECONDS
-    # Whether every GPU of the node has to be licensed, and how long to wait for that.
+    # Whether every GPU of the node must be licensed, and the maximum time to wait for the licenses, in seconds.
     licence: bool = True
     licence_seconds: int = 300
 
 
 def jobs(nodes: Iterable[Mapping[str, Any]], names: Sequence[str], sample: JobOptions) -> list[Json]:
-    """One for each node of these names; without names, for each node that offers a GPU."""
+    """Return one job for each node of these names. Without names, return one for each node that offers a GPU."""
     chosen = [node for node in nodes if (node["metadata"]["name"] in names if names else gpus_of(node))]
     return [_job(node, number, sample) for number, node in enumerate(chosen, start=1)]
 
 
 def deadline(seconds: int) -> int:
-    """Well after the run has stopped waiting, since each look takes time as well: the pods go at the deadline, and with
-    them what they say."""
+    """Return a deadline well after the end of the wait, because each check takes time as well.
+
+    Kubernetes deletes the pods at the deadline, and their logs with them.
+    """
     return 2 * max(seconds, 1) + GRACE_SECONDS
 
 
 def _job(node: Mapping[str, Any], number: int, sample: JobOptions) -> Json:
-    """On a node without GPUs the job requests none, so that it runs there and CUDA says what it finds."""
+    """Return the job of a node. Without GPUs on the node the job requests none, so that CUDA can report an error."""
     name, labels = node["metadata"]["name"], node["metadata"].get("labels") or {}
     pod: Json = {
         "restartPolicy": "Never",
@@ -96,7 +98,7 @@ def _job(node: Mapping[str, Any], number: int, sample: JobOptions) -> Json:
 
 
 def _licence_container(node: Mapping[str, Any], sample: JobOptions) -> Json:
-    """It requests all GPUs of the node: a pod sees the licenses of its own GPUs only."""
+    """Return the container that reads the licenses. It requests all GPUs of the node: a pod sees only its own."""
     return {
         "name": LICENCE_CONTAINER,
         "image": sample.image,
@@ -116,7 +118,7 @@ def results(
     logs: Mapping[str, str],
     licence_logs: Mapping[str, str] | None = None,
 ) -> list[Json]:
-    """By node: whether it passed and in how many seconds, its log and licenses, and if it failed the reason."""
+    """Return the result of each node: passed or not, duration, log and licenses, and the reason of a failure."""
     found = []
     for one in ended:
         name, status = one["metadata"]["name"], one.get("status") or {}
@@ -124,7 +126,7 @@ def results(
         computed = bool(status.get("succeeded")) and PASSED in log
         gpus = _asked(one, LICENCE_CONTAINER)
         licensed = licences.licences(shown)
-        # A pod that has not come as far as the license fails for another reason.
+        # A pod that did not reach the license check failed for another reason.
         unlicensed = licences.problem(licensed, gpus, shown) if gpus and (shown or computed) else ""
         passed = computed and not unlicensed
         reasons = [unlicensed] if computed else [_reason(one, pods, log), unlicensed]
@@ -154,7 +156,7 @@ def _seconds(status: Mapping[str, Any]) -> int | None:
 
 
 def _asked(job: Mapping[str, Any], name: str = CUDA_CONTAINER) -> int:
-    """How many GPUs a container of the job requests."""
+    """Return the number of GPUs that a container of the job requests."""
     pod = job["spec"]["template"]["spec"]
     for container in [*(pod.get("initContainers") or []), *pod["containers"]]:
         if container["name"] == name:
@@ -171,7 +173,7 @@ def _reason(job: Mapping[str, Any], pods: Sequence[Mapping[str, Any]], log: str)
     for pod in mine:
         said += _said(pod.get("status") or {})
     if not mine:
-        # At the deadline the pods go, and only the job itself says why.
+        # Kubernetes deletes the pods at the deadline, and only the job itself has the reason.
         conditions = (job.get("status") or {}).get("conditions") or []
         said += [why(one) for one in conditions if (one.get("type"), one.get("status")) == ("Failed", "True")]
     nothing = "its pod has not run" if mine else "its pod has not been made"

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The address by which a machine is reached, of those that its guest reports. Pure."""
+"""The address for connecting to a machine, chosen from the addresses that its guest reports. Pure."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Interface = Mapping[str, Any]
 def interface(
     network: Any, addresses: Iterable[Any], *, mac: Any = None, pod: bool = False, primary: bool = False
 ) -> dict[str, Any]:
-    """Return an interface of a machine. `pod` tells that its network ends at the cluster."""
+    """Return an interface of a machine. `pod` means that its network is only reachable inside the cluster."""
     return {
         "network": str(network or ""),
         "mac": str(mac or ""),
@@ -27,7 +27,7 @@ def interface(
 
 
 def usable(address: Any) -> bool:
-    """Whether an address can be the one of a machine on a network."""
+    """Return whether an address can identify a machine on a network."""
     try:
         parsed = ipaddress.ip_address(str(address or "").split("%", maxsplit=1)[0])
     except ValueError:
@@ -36,9 +36,9 @@ def usable(address: Any) -> bool:
 
 
 def chosen(interfaces: Sequence[Interface], network: str | None = None) -> str | None:
-    """Return the address to connect to; None if there is none.
+    """Return the address to connect to, or None.
 
-    With `network` only the addresses on that network count. Otherwise networks that reach beyond the cluster come
+    With `network`, only the addresses on that network count. Otherwise networks that reach beyond the cluster come
     before the pod network, the primary interface before the others, and IPv4 before IPv6.
     """
     candidates = [
@@ -51,5 +51,5 @@ def chosen(interfaces: Sequence[Interface], network: str | None = None) -> str |
 
 
 def shown(interfaces: Iterable[Interface]) -> list[dict[str, Any]]:
-    """Return interfaces as the variables of a host have them."""
+    """Return interfaces in the form of the host variables."""
     return [{name: one[name] for name in ("network", "mac", "addresses")} for one in interfaces]

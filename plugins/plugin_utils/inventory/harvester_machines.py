@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The machines with vGPUs of a Harvester cluster: a snapshot becomes records. Pure, except for `read`."""
+"""The machines with vGPUs of a Harvester cluster, converted from a snapshot. Pure, except for `read`."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ from ansible_collections.vgpu.fleet.plugins.plugin_utils.inventory.machines impo
 Json = dict[str, Any]
 Slots = Mapping[str, tuple[Gpu, Slot]]
 
-# What Rancher's machine driver writes on the VMs of a pool, from the driver of Harvester 1.8 on.
+# Labels that Rancher's machine driver sets on the VMs of a pool, since the driver of Harvester 1.8.
 GUEST_CLUSTER_LABEL = "guestcluster.harvesterhci.io/name"
 POOL_LABEL = "nodepool.harvesterhci.io/name"
 MACHINE_SET_LABEL = "harvesterhci.io/machineSetName"
 
 
 def read(params: Mapping[str, Any]) -> list[Record]:
-    """Read the cluster with the requests of one snapshot, however many machines there are."""
+    """Read the cluster with the requests of one snapshot, whatever the number of machines."""
     way = access.from_options(params)
     return records(snapshots.read(ApiClient(way), params.get("harvester_version")), cluster_of(way.host))
 
 
 def cluster_of(url: str) -> str:
-    """Return what a cluster is called by its address: its id behind Rancher, otherwise the server's name."""
+    """Return the name of a cluster from its address: its id behind Rancher, otherwise the server's name."""
     front, proxied, identity = url.partition(PROXY)
     return identity.strip("/") if proxied else urlsplit(front).hostname or ""
 
@@ -56,7 +56,7 @@ def records(snapshot: Snapshot, cluster: str) -> list[Record]:
 
 
 def _vm_of(instance: Json) -> Json:
-    """Return an instance that has no VM in the form of one."""
+    """Return an instance without a VM in the form of a VM."""
     return {"metadata": instance["metadata"], "spec": {"template": {"spec": instance.get("spec") or {}}}}
 
 
@@ -70,7 +70,7 @@ def _record(one: VmState, slots: Slots, cluster: str) -> Record:
         identity=str(metadata.get("uid") or f"{cluster}/{one.path}"),
         title=f"VM {one.path} of {cluster}",
         key=str(metadata.get("uid") or namespace),
-        # A namespace has no dots, so no two VMs have the same name.
+        # A namespace has no dots, so the name is unique.
         host_name=f"{one.name}.{namespace}",
         name=one.name,
         namespace=namespace,
@@ -102,9 +102,9 @@ def _state(instance: Json | None) -> str:
 
 
 def _vgpus(one: VmState, slots: Slots) -> Iterator[Record]:
-    """Yield what a machine has or, while it is stopped, asks for.
+    """Yield the vGPUs that a machine has or, while it is stopped, requests.
 
-    An edited VM may run without any, and get them at its next start.
+    An edited VM may run without vGPUs and get them at its next start.
     """
     shown = "domain" in ((one.instance or {}).get("spec") or {})
     types = one.running_vgpus if one.running and shown else one.vgpus
@@ -119,10 +119,10 @@ def _vgpus(one: VmState, slots: Slots) -> Iterator[Record]:
 
 
 def _devices(one: VmState, types: Counter[str], slots: Slots) -> dict[str, list[tuple[Gpu, Slot]]]:
-    """Return the devices that a machine has for certain, by type.
+    """Return the devices that a machine certainly has, by type.
 
-    Harvester notes them on the VM when it has reached the phase Running, and leaves the note when the VM stops. So
-    until then the note is about an earlier run.
+    Harvester writes the allocation annotation when the VM reaches the phase Running, and keeps it when the VM stops.
+    Before that phase, the annotation describes an earlier run.
     """
     if ((one.instance or {}).get("status") or {}).get("phase") != "Running":
         return {}
@@ -135,13 +135,16 @@ def _devices(one: VmState, types: Counter[str], slots: Slots) -> dict[str, list[
 
 
 def _is_on(gpu: Gpu, slot: Slot, one: VmState) -> bool:
-    """Whether a device is on the machine's node, and no other running machine is said to have it."""
+    """Return whether a device is on the machine's node and not listed for another running machine."""
     return gpu.node == one.node and sum(holder.running for holder in slot.holders) <= 1
 
 
 def _interfaces(instance: Json | None) -> Iterator[Record]:
-    """Yield the interfaces of the VM's networks. Those that exist only inside the guest, such as bridges of
-    containers, have no network, and their addresses mean another machine elsewhere."""
+    """Yield the interfaces of the VM's networks.
+
+    Interfaces that exist only inside the guest, such as container bridges, have no network, and their addresses belong
+    to other machines elsewhere.
+    """
     if instance is None:
         return
     networks = (instance.get("spec") or {}).get("networks") or []
@@ -155,8 +158,8 @@ def _interfaces(instance: Json | None) -> Iterator[Record]:
 def _pool(labels: Mapping[str, str], namespace: str, cluster: str | None) -> str | None:
     """Return the name of a machine pool in Rancher.
 
-    The driver's own label of it ends with the hash of the machine set. The name of the machine set does not, unless
-    it was too long.
+    The driver's own label of the pool ends with the hash of the machine set. The name of the machine set does not,
+    unless it was too long.
     """
     start = f"{namespace}-{cluster}-"
     named = labels.get(MACHINE_SET_LABEL, "")

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The Harvester clusters that a Rancher manages: its cluster objects become records. Pure, except for `read`."""
+"""The Harvester clusters that a Rancher server manages, converted from cluster objects. Pure, except for `read`."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class NotRancher(FleetError):
 
 
 def front_of(url: str) -> str:
-    """Return Rancher's own address, also if that of one of its APIs was given."""
+    """Return Rancher's own address, also if the address of one of its APIs was given."""
     base = url.strip().partition(PROXY)[0].rstrip("/")
     for end in ("/v3", "/v1", "/dashboard"):
         base = base.removesuffix(end)
@@ -54,13 +54,13 @@ def read(params: Mapping[str, Any]) -> list[Record]:
 
 
 def records(clusters: Iterable[Json]) -> list[Record]:
-    """Return the records of Harvester clusters, ordered by name. Clusters that Rancher made on a Harvester are none."""
+    """Return the records of Harvester clusters, sorted by name, without the guest clusters on them."""
     found = [_record(cluster) for cluster in clusters if _provider(cluster) == HARVESTER]
     return sorted(found, key=lambda record: (record["name"], record["id"]))
 
 
 def _provider(cluster: Json) -> str:
-    """Return what a cluster runs. Until its agent has told, there is only the label of whoever imported it."""
+    """Return the provider of a cluster. Until its agent reports, only the label set at the import is known."""
     told = (cluster.get("status") or {}).get("provider")
     return str(told or (cluster["metadata"].get("labels") or {}).get(PROVIDER_LABEL) or "")
 
@@ -81,7 +81,7 @@ def _record(cluster: Json) -> Record:
 
 
 def variables(record: Record, url: str, ca_cert: str | None) -> Record:
-    """Return the variables by which playbooks and roles reach a cluster, without any credentials."""
+    """Return the connection variables of a cluster for playbooks and roles, without credentials."""
     front = front_of(url)
     found = {
         "rancher_harvester_id": record["id"],

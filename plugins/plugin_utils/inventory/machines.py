@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A machine with vGPUs as a record that can be cached, and the variables of its host. Pure."""
+"""A machine with vGPUs as a record that can be cached, and its host variables. Pure."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ RUNNING, STARTING, STOPPING, PAUSED, SUSPENDED, STOPPED = STATES = (
     "suspended",
     "stopped",
 )
-# The variables that every machine has; one that a platform does not know is null.
+# The variables that every machine has. A variable that the platform does not provide is null.
 OPTIONAL = ("namespace", "datacenter", "compute_cluster", "moid", "node", "guest_cluster", "pool", "guest_os")
 
 
 def vgpu(
     type_name: str, *, device: str | None = None, address: str | None = None, gpu: str | None = None, node: str | None
 ) -> Record:
-    """Return a vGPU of a machine. What is not known yet is null."""
+    """Return a vGPU of a machine. Unknown values are null."""
     short = catalog.spellings(type_name)["short"]
     return {"profile": short, "type": type_name, "device": device, "address": address, "gpu": gpu, "node": node}
 
@@ -54,7 +54,7 @@ def machine(
     restart_required: bool = False,
     **optional: str | None,
 ) -> Record:
-    """Return the record of a machine. `key` tells machines of one name apart, `title` is for messages."""
+    """Return the record of a machine. `key` distinguishes machines of one name, `title` is for messages."""
     ordered = sorted(vgpus, key=lambda one: (one["type"], one["device"] or "", one["gpu"] or ""))
     return {
         "id": identity,
@@ -79,7 +79,7 @@ def machine(
 
 
 def variables(record: Record, *, network: str | None = None, cluster: str | None = None) -> Record:
-    """Return the variables of a machine's host."""
+    """Return the host variables of a machine."""
     address = addresses.chosen(record["interfaces"], network)
     told = {
         **record["variables"],
@@ -93,7 +93,7 @@ def variables(record: Record, *, network: str | None = None, cluster: str | None
 
 @dataclass(frozen=True)
 class Selection:
-    """Which machines become hosts. None means no filter; an empty list selects nothing."""
+    """The filter for machines that become hosts. None means no filter; an empty list selects nothing."""
 
     states: frozenset[str]
     namespaces: Sequence[str] | None = None
@@ -101,12 +101,12 @@ class Selection:
     require_address: bool = False
 
     def __post_init__(self) -> None:
-        # Refuse what is no profile in any spelling, also where no machine would be compared with it.
+        # Reject invalid profiles even if there is no machine to compare.
         for profile in self.profiles or ():
             parse(profile)
 
     def takes(self, found: Record) -> bool:
-        """Whether a machine with these variables becomes a host."""
+        """Return whether a machine with these variables becomes a host."""
         namespace = found["gpu_vm_namespace"]
         return (
             found["gpu_vm_state"] in self.states
@@ -127,6 +127,6 @@ def _matches(name: str, patterns: Sequence[str]) -> bool:
 
 
 def _key(profile: str) -> Key | str:
-    """Equal for all spellings of a profile that the catalogue or the name itself tells to be the same."""
+    """Return a key that is equal for all spellings of a profile, by the catalog or by the name itself."""
     parsed = parse_or_none(catalog.spellings(profile)["type"])
     return parsed.key if parsed else profile

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The names of hosts. Pure."""
+"""The names of inventory hosts. Pure."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from typing import Any
 
 Record = dict[str, Any]
 
-# Blanks and braces are kept out: a name is written into patterns, and older versions of Ansible template it.
+# Blanks and braces are not allowed: names are used in patterns, and older versions of Ansible template them.
 _UNSAFE = re.compile(r"[^\w.:-]")
-# Names that mean something else to Ansible. Plays for localhost run on the controller.
+# Names with a special meaning in Ansible. Plays for localhost run on the controller.
 RESERVED = frozenset(("all", "ungrouped", "localhost", "127.0.0.1", "::1"))
 
 
@@ -30,8 +30,8 @@ def is_reserved(name: str) -> bool:
 def default_names(records: Iterable[Record], suffix: str = "") -> dict[str, str]:
     """Return the name of each record by its id.
 
-    Names that several records have, or that are reserved, get the record's key appended, so that no name ever means
-    another machine than before.
+    Names that several records share, or that are reserved, get the record's key appended, so that a name never moves to
+    another machine.
     """
     listed = list(records)
     counts = Counter(safe(record["name"]).casefold() for record in listed)
@@ -46,7 +46,7 @@ def default_names(records: Iterable[Record], suffix: str = "") -> dict[str, str]
 
 
 def twice(names: Mapping[str, str]) -> tuple[str, list[str]] | None:
-    """Return the first name that several ids have, with these ids; None if there is none."""
+    """Return the first name that several ids share, with these ids, or None."""
     by_name: dict[str, list[str]] = {}
     for identity, name in names.items():
         by_name.setdefault(name, []).append(identity)

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What the inventory plugins of this collection share: options, cache, names of hosts, and constructed groups."""
+"""The common base of the inventory plugins: options, cache, host names and constructed groups."""
 
 from __future__ import annotations
 
@@ -24,28 +24,28 @@ Record = dict[str, Any]
 class Source(BaseInventoryPlugin, Constructable, Cacheable):  # type: ignore[misc]
     """An inventory whose hosts are records that can be cached, each with an id, a title, a key and a name."""
 
-    # How the names of files end that the plugin takes, before .yml and .yaml.
+    # The suffix of accepted file names, before .yml and .yaml.
     ENDING = ""
-    # The variable that tells a host apart from one of the same name in another inventory.
+    # The variable that distinguishes a host from a host of the same name in another inventory.
     IDENTITY = ""
 
     def prepare(self) -> None:
-        """Read the options that are needed for each record."""
+        """Read the options that apply to every record."""
 
     @abstractmethod
     def read(self) -> list[Record]:
-        """Ask the platform for all records."""
+        """Read all records from the platform."""
 
     @abstractmethod
     def target(self) -> dict[str, Any]:
-        """Return what decides about the answer of `read`, without secrets."""
+        """Return the options that determine the result of `read`, without secrets."""
 
     @abstractmethod
     def variables(self, record: Record) -> Record | None:
-        """Return the variables of a host; None for a record that the options leave out."""
+        """Return the variables of a host, or None for a record that the options exclude."""
 
     def own_variables(self, record: Record) -> Record:
-        """Return variables that are not the platform's, so that they may be templates."""
+        """Return variables that do not come from the platform and may therefore be templates."""
         return {}
 
     def verify_file(self, path: str) -> bool:
@@ -61,7 +61,7 @@ class Source(BaseInventoryPlugin, Constructable, Cacheable):  # type: ignore[mis
             names = self._names([record for record, _found in chosen], hosts)
             self._refuse_taken(names, hosts)
         except FleetError as error:
-            # Without its causes, which repeat what it says.
+            # Drop the causes, which repeat the message.
             raise AnsibleParserError(str(error)) from None
         group = self.inventory.add_group(self._sanitize_group_name(self.option("group")))
         for record, _found in chosen:
@@ -94,14 +94,14 @@ class Source(BaseInventoryPlugin, Constructable, Cacheable):  # type: ignore[mis
             try:
                 return list(self._cache[key])
             except KeyError:
-                # There is none, or it is too old.
+                # The cache is missing or expired.
                 pass
         found = self.read()
         self._cache[key] = found
         return found
 
     def _cache_key(self, path: str) -> str:
-        """Return a key for each file and target, so that another cluster in the environment has a cache of its own."""
+        """Return a key for each file and target, so that another cluster in the environment has a separate cache."""
         target = json.dumps(self.target(), sort_keys=True, default=str)
         return f"{self.get_cache_key(path)}_{hashlib.sha256(target.encode()).hexdigest()[:12]}"
 
@@ -122,7 +122,7 @@ class Source(BaseInventoryPlugin, Constructable, Cacheable):  # type: ignore[mis
         return names
 
     def suffix(self) -> str:
-        """Return what the names of all hosts end with."""
+        """Return the suffix of all host names."""
         return ""
 
     def _composed_name(self, record: Record, variables: Record, expressions: list[str]) -> str:
@@ -140,7 +140,7 @@ class Source(BaseInventoryPlugin, Constructable, Cacheable):  # type: ignore[mis
         return ""
 
     def _refuse_taken(self, names: Mapping[str, str], hosts: Mapping[str, Record]) -> None:
-        """Refuse names that hosts of another inventory of this kind have: their variables would be mixed up."""
+        """Reject names that hosts of another inventory of this kind have, because their variables would be mixed."""
         for identity, name in names.items():
             there = self.inventory.get_host(name)
             other = there.get_vars().get(self.IDENTITY) if there is not None else None
@@ -150,5 +150,5 @@ class Source(BaseInventoryPlugin, Constructable, Cacheable):  # type: ignore[mis
                 )
 
     def distinct_names(self) -> str:
-        """Return what a user can do about names that two inventories have."""
+        """Return the advice for names that two inventories share."""
         return "Set hostnames to expressions that differ."

@@ -4,8 +4,8 @@
 
 """Values that Ansible may template, and values that it must never template.
 
-Names, labels and annotations come from whoever may create a VM. From ansible-core 2.19 on only values that are marked
-as trusted are templated. Before, everything is, unless it is marked as unsafe.
+Names, labels and annotations come from anyone who may create a VM. From ansible-core 2.19 on, only values that are
+marked as trusted are templated. Earlier versions template every value that is not marked as unsafe.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ except ImportError:
 
 
 def untrusted(value: Any) -> Any:
-    """Return a value that is never templated, whatever is in it."""
+    """Return a value that is never templated, whatever its content."""
     if trust_as_template is not None:
         return plain(value)
     from ansible.utils.unsafe_proxy import wrap_var
@@ -29,12 +29,12 @@ def untrusted(value: Any) -> Any:
 
 
 def as_template(text: str) -> str:
-    """Return a text of ours, or of the inventory file's author, that is templated where it is used."""
+    """Return a text of this collection or of the inventory file's author, to be templated where it is used."""
     return text if trust_as_template is None else trust_as_template(plain(text))
 
 
 def plain(value: Any) -> Any:
-    """Return a value without Ansible's marks and types, which SDKs and JSON do not know."""
+    """Return a value without Ansible's tags and types, which SDKs and JSON do not support."""
     if value is None or isinstance(value, (bool, int, float)):
         return value
     if isinstance(value, str):

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The machines with vGPUs of a vCenter: a snapshot and what VMware Tools tell become records. Pure but for `read`."""
+"""The machines with vGPUs of a vCenter, from a snapshot and the data of VMware Tools. Pure, except for `read`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ STATES = {"poweredOn": machines.RUNNING, "suspended": machines.SUSPENDED}
 
 
 def read(params: Mapping[str, Any]) -> list[Record]:
-    """Read hosts and VMs as for a snapshot, and the guests of all machines in one call more."""
+    """Read hosts and VMs as for a snapshot, and the guests of all machines in one additional call."""
     with Session.open(params) as session:
         snapshot = snapshots.read(session, **hosts_of(params))
         references = [vm.reference for vm in with_vgpus(snapshot)]
@@ -68,7 +68,7 @@ def records(snapshot: Snapshot, guests: Mapping[str, Properties], vcenter: str) 
 
 
 def _places(snapshot: Snapshot) -> dict[str, dict[str, list[str]]]:
-    """Return the GPUs that hold the vGPUs of running VMs, by id of the VM and by profile."""
+    """Return the GPUs that hold the vGPUs of running VMs, by VM id and profile."""
     found: dict[str, dict[str, list[str]]] = {}
     for gpu, slot in snapshot.fleet.slots():
         for holder in slot.holders:
@@ -86,9 +86,9 @@ def _vgpus(vm: VmFacts, places: Mapping[str, list[str]], node: str | None) -> It
 
 
 def _interfaces(guest: Properties) -> Iterator[Record]:
-    """Yield the interfaces of the VM's network cards, the one with the address that Tools call primary first.
+    """Yield the interfaces of the VM's network adapters, first the interface with the primary address of VMware Tools.
 
-    Interfaces that exist only inside the guest, such as bridges of containers, belong to no card.
+    Interfaces that exist only inside the guest, such as container bridges, belong to no adapter.
     """
     primary = guest.get("guest.ipAddress")
     seen = False

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Draw one GPU as a bar, cut to scale into its vGPUs, and the GPUs of a folded node in miniature. Pure."""
+"""One GPU as a bar, divided to scale into its vGPUs, and the GPUs of a collapsed node in miniature. Pure."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from ansible_collections.vgpu.fleet.plugins.plugin_utils.views.markup import (
 Json = Mapping[str, Any]
 Colour = Callable[[str], str]
 
-# Shares of a bar's width. Below these, a segment names its VM without the namespace, the profile without the board, no
-# VM, and nothing at all.
+# Shares of a bar's width. Below these, a segment shows its VM without the namespace, the profile without the board, no
+# VM, and no text.
 MEDIUM, NARROW, SLIM, TINY = 0.24, 0.14, 0.08, 0.045
-# The room of a bar names this many profiles that fit.
+# Maximum number of profiles that the free part of a bar lists.
 NAMED = 2
-# Below this share of the width, what fits does not fit into the room as text.
+# Below this share of the width, the free part of a bar has no text.
 ROOMY = 0.22
 
 GRAPHICS = {
@@ -36,7 +36,7 @@ GRAPHICS = {
     "basic": "The graphics type of the GPU is basic, which serves no vGPUs.",
 }
 
-# Patterns of states, which all bars of a page refer to.
+# Patterns of states, referenced by all bars of a page.
 PATTERNS = (
     '<svg width="0" height="0" aria-hidden="true" style="position:absolute"><defs>'
     '<pattern id="claimed" width="8" height="8" patternUnits="userSpaceOnUse" patternTransform="rotate(45)">'
@@ -50,7 +50,7 @@ PATTERNS = (
 
 
 def bar(node: Json, gpu: Json, colour: Colour, identifier: str, before: Json | None = None) -> str:
-    """Return the bar of a GPU. With `before`, vGPUs that are not there yet are marked as new."""
+    """Return the bar of a GPU. With `before`, mark vGPUs that do not exist yet as new."""
     whole = max(gpu["framebuffer_mib"] or 0, drawn_mib(gpu)) or 1
     there = {(one["name"], one["profile"]) for one in before["vgpus"]} if before else None
     segments, at = [], 0
@@ -93,7 +93,7 @@ def scale(gpu: Json) -> str:
 
 
 def miniatures(gpus: Iterable[Json], colour: Colour) -> str:
-    """Return the bars of a node without words, for its folded heading."""
+    """Return the bars of a node without text, for its collapsed heading."""
     return "".join(_miniature(gpu, colour) for gpu in gpus)
 
 
@@ -122,7 +122,7 @@ def swatch(kind: str) -> str:
 
 
 def unsaid_fits(node: Json, gpu: Json) -> str:
-    """Return what fits, or why nothing does, unless the bar or the heading of the node says it already."""
+    """Return the profiles that fit, or why none fits, unless the bar or the heading of the node shows it already."""
     fits = fitting(gpu["available_profiles"], "count")
     if not fits:
         return "" if node["unavailable_reason"] else _unavailable(node, gpu)
@@ -180,11 +180,11 @@ def _room(node: Json, gpu: Json, left: int, whole: int) -> str:
 def _segment(
     kind: str, start: float, width: float, label: str, words: tuple[str, str], *, marked: bool = False, **data: str
 ) -> str:
-    """One part of a bar: its colour, its pattern, and as much of its words as there is room for."""
+    """Return one segment of a bar: its color, its pattern, and as much of its text as fits."""
     x, wide = percent(start), percent(width)
     attributes = "".join(f' data-{name}="{text(value)}"' for name, value in data.items())
     box = f'x="{x}" width="{wide}" y="0" height="100%" rx="4"'
-    # SVG cannot shorten text with an ellipsis, HTML can.
+    # HTML can shorten text with an ellipsis, SVG cannot.
     slim = " slim" if width <= NARROW else ""
     lines = "".join(f"<{tag}>{text(said)}</{tag}>" for tag, said in zip(("b", "span"), words, strict=True) if said)
     said = (

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The capacity of a cluster as a table for people and as a few numbers for programs. Pure."""
+"""The capacity of a cluster as a table for people and as numbers for programs. Pure."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ Result = Mapping[str, Any]
 
 AUTO, FULL, SUMMARY = "auto", "full", "summary"
 DETAILS = (AUTO, FULL, SUMMARY)
-# A table of more nodes or GPUs than this is summarized unless all rows are asked for.
+# Tables with more nodes or GPUs than this are summarized unless all rows are requested.
 MANY_NODES = 8
 MANY_GPUS = 16
 
 HEADINGS = ("PROFILE", "NODE", "TOTAL", "IN USE", "CLAIMED", "FREE")
 BAR_WIDTH = 24
-# Plain ASCII: the table ends up in terminals, job logs and mails of every encoding.
+# Plain ASCII, because the table is shown in terminals, job logs and mails of any encoding.
 FILLS = {"in_use": "#", "claimed": "+", "free": "=", "drifted": "!", "unusable": "x"}
 EMPTY = "."
 LEGEND = {
@@ -71,7 +71,7 @@ def natural(name: str) -> list[tuple[int, int, str]]:
 
 
 def table(headings: Sequence[str], rows: Iterable[Sequence[str]], numbers: Iterable[int] = ()) -> list[str]:
-    """Return the lines of a table whose columns are as wide as their widest cell. `numbers` are aligned right."""
+    """Return the lines of a table with columns as wide as their widest cell. `numbers` are right-aligned columns."""
     cells = [tuple(headings), *(tuple(map(str, row)) for row in rows)]
     widths = [max(len(row[column]) for row in cells) for column in range(len(headings))]
     right = set(numbers)
@@ -85,9 +85,9 @@ def table(headings: Sequence[str], rows: Iterable[Sequence[str]], numbers: Itera
 
 
 def _is_shown(one: Result, platform: str, asked: set[str]) -> bool:
-    """Tell whether a profile has a row: those asked for, otherwise those that exist.
+    """Return whether a profile has a row: if profiles were requested, these, otherwise the existing ones.
 
-    On vSphere these are the ones in use: any other can be created while there is room.
+    On vSphere these are the profiles in use, because any other can be created while there is capacity.
     """
     if asked:
         return bool(asked & {spelling.lower() for spelling in one["spellings"].values()})
@@ -115,7 +115,7 @@ def _rows(one: Result) -> Iterator[Sequence[str]]:
     nodes = _nodes(one)
     for node in nodes:
         yield _row(one, node["node"], node)
-    # VMs that are bound to no node are counted in the sum alone.
+    # VMs that are not bound to a node are counted in the sum only.
     if len(nodes) != 1 or nodes[0]["claimed"] != one["claimed"]:
         yield _row(one, "all", one)
 
@@ -176,7 +176,7 @@ def _boards(gpus: Iterable[tuple[Result, Result]]) -> Iterator[Sequence[str]]:
 
 
 def _sizes(gpus: Iterable[Result]) -> Counter[str]:
-    """Return the framebuffer by the state of the vGPUs that have it, in MiB."""
+    """Return the framebuffer in MiB by the state of the vGPUs that occupy it."""
     found: Counter[str] = Counter()
     for gpu in gpus:
         for vgpu in gpu["vgpus"]:
@@ -185,7 +185,7 @@ def _sizes(gpus: Iterable[Result]) -> Counter[str]:
 
 
 def _bar(sizes: Mapping[str, int], memory: int | None) -> str:
-    """Return a bar to scale. The ends are rounded, not the parts, so they fill the bar exactly if the GPU is full."""
+    """Return a bar to scale. The ends are rounded, not the parts, so the parts of a full GPU fill the bar exactly."""
     if not memory:
         return "[" + "?" * BAR_WIDTH + "]"
     drawn, end = "", 0
@@ -204,7 +204,7 @@ def _gib(mib: int) -> str:
 
 
 def _vgpus(gpu: Result) -> str:
-    """Return how many vGPUs of which profile there are, and the VMs that have them."""
+    """Return the number of vGPUs of each profile and the VMs that have them."""
     if gpu["unavailable_reason"]:
         return str(gpu["unavailable_reason"])
     if not gpu["vgpu_enabled"]:
@@ -225,18 +225,18 @@ def _holders(vgpus: Iterable[Result], limit: int = 3) -> str:
 
 
 def _request(request: Result) -> str:
-    """Return a line about a VM of which nobody knows which vGPUs it has or gets."""
+    """Return a line about an unbound request of a VM."""
     where = f" on {request['node']}" if request["node"] else ""
     verb = "uses" if request["state"] == "in_use" else "claims"
     when = " and gets them at its next restart" if request["restart_pending"] else ""
     return f"{request['holder']['path']} {verb} {request['count']} x {request['short']}{where}{when}."
 
 
-# What else there is to say
+# Remarks
 
 
 def _room(profiles: Iterable[Result], platform: str) -> Iterator[str]:
-    """Profiles of one size and number share an entry: they differ in what they are licensed for."""
+    """Yield the creatable profiles. Profiles of one size and number share an entry: they differ in the license."""
     together: dict[tuple[int, str], list[str]] = {}
     for one in profiles:
         count = one["creatable"] if platform == "harvester" else one["free"]

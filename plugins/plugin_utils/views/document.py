@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Fleet records of one or more clusters as a JSON document; docs/fleet.schema.json describes it. Pure."""
+"""Fleet records of one or more clusters as a JSON document, described by docs/fleet.schema.json. Pure."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class NotOurDocument(FleetError):
 
 
 def document(record: Record, at: float, existing: str = "") -> str:
-    """Return the document with a record that was read at a time. Records of other clusters are kept."""
+    """Return the document with a record and the time of its reading. Keep the records of other clusters."""
     others = [one for one in _records(existing) if _key(one) != _key(record)]
     read_at = datetime.fromtimestamp(int(at), tz=timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
     clusters = sorted([*others, {**record, "read_at": read_at}], key=_key)

@@ -2,12 +2,12 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Draw fleet records as one HTML page that needs no network: each GPU a bar, cut to scale into its vGPUs. Pure.
+"""Fleet records as one HTML page that needs no network: each GPU is a bar, divided to scale into its vGPUs. Pure.
 
 A page of plans draws GPUs that change twice, before and after the change, and lists the steps in between.
 
-All names come from somebody's cluster and are untrusted. They pass through `text` on their way into the page, which is
-well-formed XML outside of its script. The page's policy runs that script and no other.
+All names come from clusters and are untrusted. They pass through `text` on their way into the page, which is
+well-formed XML outside of its script. The page's content security policy runs only that script.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ from ansible_collections.vgpu.fleet.plugins.plugin_utils.views.record import STA
 Json = Mapping[str, Any]
 
 COLOURS = 12
-# Above this number of GPUs nodes are folded.
+# Nodes are collapsed above this number of GPUs.
 UNFOLDED = 48
 TITLE = "GPU fleet"
 PLAN_TITLE = "GPU plan"
@@ -61,19 +61,19 @@ STATE_MEANINGS = {
     "drifted": "drifted from what was requested",
     "unusable": "unusable",
 }
-# Time-sliced is what a GPU is unless it says otherwise.
+# Time-sliced is the default mode and needs no label.
 MODES = {"time_sliced": "", "mixed_size": "mixed sizes", "mig": "MIG"}
 PLAN_LISTS = {"stops": "VMs that are stopped", "waits": "What the run waits for", "notes": "Notes"}
 PLATFORMS = {"harvester": "Harvester", "vsphere": "vSphere"}
 
 
 def fleet_map(records: Sequence[Json], *, title: str = TITLE, generated: str = "") -> str:
-    """Return the page of some fleet records, one for each cluster."""
+    """Return the page of fleet records, one record for each cluster."""
     return _Page(records, (), title, generated).html()
 
 
 def plan_map(plans: Sequence[Json], *, title: str = PLAN_TITLE, generated: str = "") -> str:
-    """Return the page of some plans, with both states of what they change."""
+    """Return the page of plans, with the states before and after the changes."""
     return _Page([plan["before"] for plan in plans], plans, title, generated).html()
 
 
@@ -94,7 +94,7 @@ class _Page:
         self._ids = 0
 
     def _drawn_profiles(self) -> list[str]:
-        """Return the profiles that have a colour, in an order that does not depend on the order of clusters."""
+        """Return the profiles that have a color, in an order that does not depend on the order of clusters."""
         found = {
             one["short"]
             for record in (*self.records, *(plan["after"] for plan in self.plans))
@@ -109,7 +109,7 @@ class _Page:
         return f"r{self._ids}"
 
     def name(self, record: Json) -> str:
-        """Return the name of a cluster, with its platform where two have the same name."""
+        """Return the name of a cluster, with its platform if two clusters have the same name."""
         platform = PLATFORMS.get(record["platform"], str(record["platform"]))
         alike = [one for one in self.records if one["cluster"] == record["cluster"]]
         name = str(record["cluster"])
@@ -135,7 +135,7 @@ class _Page:
                 f'<span class="when">As of {text(self.generated)}</span>' if self.generated else "",
                 "</header>\n",
                 PATTERNS,
-                # The numbers are those of the present, and a plan is about what follows.
+                # The cards show the current state, while a plan shows what follows.
                 "" if self.plans else self._cards(),
                 *(self._plan(plan) for plan in self.plans),
                 self._filters(),
@@ -179,7 +179,7 @@ class _Page:
         return f'<section class="cards" aria-label="Totals">{self._memory()}{cards}</section>\n'
 
     def _memory(self) -> str:
-        """Draw all GPU memory as one bar, by the state of the vGPUs that have it."""
+        """Draw the framebuffer of all GPUs as one bar, by the state of the vGPUs that occupy it."""
         whole = sum(record["framebuffer_mib"] for record in self.records)
         if not whole:
             return ""
@@ -216,7 +216,7 @@ class _Page:
             if len(clusters) > 1
             else ""
         )
-        # Where no GPU is drawn twice, this filter would leave nothing.
+        # If no GPU is drawn twice, this filter would hide everything.
         twice = any(
             _differs(gpu, after.get(gpu["name"]))
             for record, after in zip(self.records, self.after, strict=False)
@@ -274,7 +274,7 @@ class _Page:
         nodes = "".join(self._node(record, node, after) for node in record["nodes"])
         parts = [nodes or none("This cluster has no nodes with GPUs.")]
         if after is None:
-            # The GPUs are what people look for. Where they are folded, the sums tell more.
+            # Readers look for GPUs first. If the nodes are collapsed, the sums are more useful.
             tables = f"{self._totals(record)}{self._requests(record)}"
             parts.insert(1 if self.unfolded else 0, tables)
         platform = f"{PLATFORMS.get(record['platform'], record['platform'])}{version}"
@@ -292,7 +292,7 @@ class _Page:
         rest = [one for one in record["profiles"] if one["available"] and one not in there]
         if not there and not rest:
             return ""
-        # On vSphere free vGPUs are room, and what can be added is the same number once more.
+        # On vSphere free vGPUs are the remaining capacity, so the creatable count would repeat the same number.
         names = ["Total", "In use", "Claimed", "Free", *(() if record["shares_room"] else ("Can be added",))]
         keys = ["total", "in_use", "claimed", "free", "available"][: len(names)]
         rows = "".join(
@@ -395,7 +395,7 @@ class _Page:
         )
 
     def _table(self, gpu: Json) -> str:
-        """Return the same as the bar for whoever does not see it, or looks for a name."""
+        """Return the content of the bar as a table, for screen readers and text search."""
         if not gpu["vgpus"]:
             return ""
         rows = "".join(
@@ -435,7 +435,7 @@ class _Page:
 
 
 def _sizes(gpu: Json, later: Json) -> str:
-    """Return how much of a GPU's memory is in vGPUs, also after a change of it."""
+    """Return the allocated part of a GPU's framebuffer, before and after a change."""
     now = gib_of(gpu["framebuffer_used_mib"], gpu["framebuffer_mib"])
     if gpu["framebuffer_used_mib"] == later["framebuffer_used_mib"]:
         return now

@@ -2,9 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Words, numbers and small elements of the pages. Pure.
+"""Texts, numbers and small elements of the pages. Pure.
 
-All names come from somebody's cluster and are untrusted. They pass through `text` on their way into a page.
+All names come from clusters and are untrusted. They pass through `text` on their way into a page.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ RESTARTS = {
     "host": "Restart of the host pending",
 }
 TIMES = "\u00d7"
-# Characters that no document may have, and those that turn the direction of text around.
+# Characters that are invalid in a document, and characters that change the text direction.
 _UNFIT = re.compile(
     "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]"
 )
@@ -39,7 +39,7 @@ _SERIES = re.compile(r"(?P<size>.*\d)(?P<series>[A-Z]+)$")
 
 
 def text(value: object) -> str:
-    """Return anything as text that is safe between tags and in attributes."""
+    """Return any value as text that is safe between tags and in attributes."""
     return html.escape(_UNFIT.sub("\ufffd", str(value)), quote=True)
 
 
@@ -53,12 +53,12 @@ def span(kind: str, words: str) -> str:
 
 
 def none(words: str) -> str:
-    """Say that there is nothing to show."""
+    """Return a placeholder for an empty section."""
     return f'<p class="none">{words}</p>'
 
 
 def notes(findings: Sequence[Json]) -> str:
-    """List findings, each with what has to be restarted."""
+    """List findings, each with the object to restart."""
     if not findings:
         return ""
     items = "".join(f"<li>{_restart(one['restart'])}{text(one['text'])}</li>" for one in findings)
@@ -78,7 +78,7 @@ def counted(number: int, noun: str) -> str:
 
 
 def state_counts(counts: Json) -> list[str]:
-    """Return how many vGPUs of a GPU or node are in which state, without zeros."""
+    """Return the number of vGPUs of a GPU or node in each state, without zeros."""
     return [f"{counts[state]} {STATE_WORDS[state]}" for state in STATES if counts[state]]
 
 
@@ -99,7 +99,7 @@ def percent(part: float) -> str:
 
 
 def fitting(available: Iterable[Json], key: str) -> list[str]:
-    """Return what fits, for each size: two of `A2-4A/C/Q`. Profiles that differ in the series alone are one entry."""
+    """Return the profiles that fit, by size: two of `A2-4A/C/Q`. Profiles that differ only in series share an entry."""
     together: dict[tuple[int, str], list[str]] = {}
     for one in available:
         found = _SERIES.fullmatch(one["short"])

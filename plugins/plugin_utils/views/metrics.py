@@ -4,8 +4,8 @@
 
 """The fleet record and drift findings as metrics in the text format of Prometheus. Pure.
 
-Every sample has the labels `cluster` and `platform` first. One file can hold several clusters, and both the capacity
-and the drift of each: whoever writes replaces its own samples and keeps the others.
+Every sample begins with the labels `cluster` and `platform`. One file can hold the capacity and the drift of several
+clusters: each writer replaces its own samples and keeps the others.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ DRIFT = {
 }
 FAMILIES = {**CAPACITY, **DRIFT}
 
-# The kinds of drift that are 0 where nothing was found, so that a graph has a line.
+# The kinds of drift that are reported as 0 if nothing was found, so that graphs have a line.
 DRIFT_KINDS = {
     HARVESTER: (
         "claim_left_behind",
@@ -88,7 +88,7 @@ class NotOurMetrics(FleetError):
 
 
 def capacity_samples(record: Record, at: float) -> Samples:
-    """Return the samples of a fleet record that was read at a time."""
+    """Return the samples of a fleet record and the time of its reading."""
     found: Samples = {name: [] for name in CAPACITY}
     of_cluster = cluster_labels(record["cluster"], record["platform"])
     detailed = _detailed(record)
@@ -126,7 +126,7 @@ def capacity_samples(record: Record, at: float) -> Samples:
 
 
 def drift_samples(findings: Iterable[Record], at: float, *, cluster: str, platform: str) -> Samples:
-    """Return the samples of what vgpu_drift found at a time."""
+    """Return the samples of the findings of vgpu_drift and their time."""
     of_cluster = cluster_labels(cluster, platform)
     counts = Counter((finding["kind"], "true" if finding["repair"] else "false") for finding in findings)
     known = {kind for kind, _repairable in counts}
@@ -145,7 +145,7 @@ def cluster_labels(cluster: str, platform: str) -> Labels:
 
 
 def exposition(samples: Samples, existing: str = "", *, cluster: str, platform: str) -> str:
-    """Return the text of a metrics file: the samples, and of the existing text what they do not replace."""
+    """Return the text of a metrics file: the samples, and the existing samples that they do not replace."""
     kept = _kept(existing)
     own = _labels(cluster_labels(cluster, platform)).removesuffix("}")
     lines = [MARK]
@@ -182,7 +182,7 @@ def _labels(labels: Labels) -> str:
 
 
 def _escaped(value: str) -> str:
-    # A line ends at any line break that str.splitlines knows, and only \n has an escape.
+    # A line ends at any line break that str.splitlines recognizes, and only \n has an escape.
     plain = "\n".join(str(value).splitlines())
     return plain.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
 
@@ -194,7 +194,7 @@ def _number(value: float) -> str:
 def _detailed(record: Record) -> set[str]:
     """Return the profiles that are counted by node and GPU.
 
-    Where there is room for anything, a GPU offers dozens of profiles: only those that VMs of the cluster have count.
+    An empty GPU can take dozens of profiles, so only profiles that VMs of the cluster have are included.
     """
     return {
         one["profile"] for one in record["profiles"] if not record["shares_room"] or one["in_use"] or one["claimed"]
@@ -202,7 +202,7 @@ def _detailed(record: Record) -> set[str]:
 
 
 def _counting(found: Iterable[Record]) -> Iterator[Record]:
-    """Yield what counts anything: most profiles are on a few nodes only."""
+    """Yield the records with any count, because most profiles are on a few nodes only."""
     for counts in found:
         if any(counts[key] for key in KEYS.values()):
             yield counts

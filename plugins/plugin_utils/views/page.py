@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""HTML pages that several clusters share: each carries what it was drawn from, so that one more can be added. Pure."""
+"""HTML pages that several clusters share. Each page embeds its data, so that another cluster can be added. Pure."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from ansible_collections.vgpu.fleet.plugins.plugin_utils.views.map import fleet_
 
 Json = dict[str, Any]
 
-# Base64 has no character that could end the element.
+# Base64 contains no character that could end the element.
 _DATA = re.compile(r'<script type="application/octet-stream" id="fleet-data">([A-Za-z0-9+/=]*)</script>')
 
 
@@ -30,7 +30,7 @@ class NotOurPage(FleetError):
 
 
 def map_page(record: Mapping[str, Any], at: float, existing: str = "") -> str:
-    """Return the map with a record that was read at a time. Other clusters of the existing page are kept."""
+    """Return the map with a record and the time of its reading. Keep the other clusters of the existing page."""
     kept = _read(existing)
     made = document(record, at, json.dumps(kept) if kept.get("clusters") else "")
     data = json.loads(made)
@@ -38,7 +38,7 @@ def map_page(record: Mapping[str, Any], at: float, existing: str = "") -> str:
 
 
 def plan_page(plan: Mapping[str, Any], at: float, *, run: str, existing: str = "") -> str:
-    """Return the page of a plan. Plans that the same run made for other clusters are kept, those of other runs not."""
+    """Return the page of a plan. Keep plans of the same run for other clusters, and drop plans of other runs."""
     kept = _read(existing)
     plans: list[Json] = kept["plans"] if kept.get("run") == run else []
     name = plan["before"]["cluster"]

@@ -2,11 +2,11 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What a dry run would change, as two fleet records with the steps between them. Pure.
+"""The changes of a dry run, as two fleet records with the steps between them. Pure.
 
-It is made from the fleet as it is (harvester_gpu_info) and the results of modules in check mode: harvester_vgpu,
-harvester_mig, harvester_sriov_gpu, harvester_reprofile and rancher_gpu_pool, in the order in which they ran. What
-a vCenter would change is in vsphere_plan.
+The plan comes from the current fleet (harvester_gpu_info) and the results of modules in check mode: harvester_vgpu,
+harvester_mig, harvester_sriov_gpu, harvester_reprofile and rancher_gpu_pool, in the order in which they ran. The module
+vsphere_plan covers changes on a vCenter.
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ def fleet_plan(
     cluster: str = "",
     availability: Result | None = None,
 ) -> Json:
-    """Return what results of modules in check mode would change.
+    """Return the changes that results of modules in check mode announce.
 
-    `info` is the result of harvester_gpu_info or vsphere_gpu_info before it. `layout` is the layout that
+    `info` is the preceding result of harvester_gpu_info or vsphere_gpu_info. `layout` is the layout that
     harvester_reprofile was given. `availability` is the result of vgpu_availability, which a vCenter needs.
     """
     if platform_of(info) != HARVESTER:
@@ -74,14 +74,14 @@ def fleet_plan(
 
 
 def plan_lines(plan: Result) -> list[str]:
-    """Return a plan in a few lines, for a log or for whoever has to approve it."""
+    """Summarize a plan in a few lines, for a log or an approval."""
     lines = [f"{number}. {step}" for number, step in enumerate(plan["steps"], 1)] or ["Nothing is left to change."]
     lines += [f"Stopped: {one}" for one in plan["stops"]]
     return lines + [f"Note: {one}" for one in plan["notes"]]
 
 
 def _flat(results: Any) -> Iterator[Result]:
-    """Yield the results of single tasks: a loop has several, and a task that was left out has none."""
+    """Yield the results of single tasks: a loop has several results, and a skipped task has none."""
     if isinstance(results, Mapping):
         if isinstance(results.get("results"), Sequence):
             yield from _flat(results["results"])
@@ -137,7 +137,7 @@ class _Work:
         ]
 
     def _named(self, step: Result) -> Result:
-        """Return the step with a name for its vGPU: virtual functions have none before they are there."""
+        """Return the step with a name for its vGPU, because virtual functions that do not exist yet have no name."""
         if step["action"] != "enable" or step.get("slot"):
             return step
         self._unnamed += 1
@@ -176,7 +176,7 @@ class _Work:
             self.notes += plan["lines"]
 
     def _pool(self, result: Result) -> None:
-        """Rancher replaces machines one after the other; their VMs go, and others take vGPUs of the pool."""
+        """Add the replacement of a pool's machines: Rancher deletes VMs one by one, and new VMs take their vGPUs."""
         pool = result["pool"] or {}
         if not result.get("changed"):
             return
@@ -270,7 +270,7 @@ def _without(fleet: Fleet, vms: Iterable[str]) -> Fleet:
 
 
 def _laid_out(fleet: Fleet, names: Iterable[str], layout: Sequence[Result]) -> Fleet:
-    """Each GPU with exactly these vGPUs. What is one of them already stays where it is."""
+    """Return the fleet in which each GPU has exactly these vGPUs. Matching vGPUs stay in their slots."""
     wanted = [(one["profile"], int(one["count"])) for one in _resolved(fleet, layout)]
 
     def change(gpu: Gpu) -> Gpu:
@@ -299,13 +299,13 @@ def _laid_out(fleet: Fleet, names: Iterable[str], layout: Sequence[Result]) -> F
 
 
 def _holding(fleet: Fleet, claims: Sequence[UnboundRequest]) -> Fleet:
-    """The fleet with these claims on vGPUs that nobody holds, as far as there are any; others stay open."""
+    """Return the fleet with these requests bound to vGPUs without a holder. Requests without a match stay unbound."""
     bound = replace(fleet, claims=tuple(claims)).assign_unbound()
     return replace(bound, claims=(*fleet.claims, *bound.claims))
 
 
 def _resolved(fleet: Fleet, vgpus: Iterable[Result]) -> list[Json]:
-    """Profiles under the names the cluster has for them, however they were spelt."""
+    """Return the vGPUs with the profile names of the cluster, whatever their spelling."""
     known = {parsed.key: name for name in fleet.type_names() if (parsed := parse_or_none(name))}
     found = []
     for one in vgpus:

@@ -2,14 +2,15 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""One record of a cluster's GPUs for people and programs: the map, metrics and exports are all drawn from it. Pure.
+"""The fleet record of a cluster's GPUs, the common source of the map, metrics and exports. Pure.
 
-It is made from what harvester_gpu_info returns, or from what vsphere_gpu_info and vgpu_availability return, and has
-the same keys on both platforms. Everything in it can be written as JSON.
+The record is built from the result of harvester_gpu_info, or from the results of vsphere_gpu_info and
+vgpu_availability. It has the same keys on both platforms and can be serialized as JSON.
 
-The counts mean the same everywhere: `total` is what VMs can have, used or not; `in_use` have running VMs; `claimed`
-belong to VMs that are stopped or wait; `free` is what is left when those have started too. On vSphere a vGPU exists
-while its VM runs, so `free` is room, counted for each profile alone (`shares_room`).
+The counts have the same meaning everywhere: `total` counts vGPUs that VMs can have, used or not; `in_use` those of
+running VMs; `claimed` those of VMs that are stopped or wait; `free` those that remain when these VMs have started too.
+On vSphere a vGPU exists only while its VM runs, so `free` is the remaining capacity, counted for each profile alone
+(`shares_room`).
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from ansible_collections.vgpu.fleet.plugins.module_utils.planning.capacity impor
 Record = dict[str, Any]
 Result = Mapping[str, Any]
 
-# Raised when keys change their meaning or go away; new keys do not count.
+# Increase the version when keys change their meaning or are removed, not when keys are added.
 RECORD_VERSION = 1
 
 IN_USE = "in_use"
@@ -42,10 +43,10 @@ CLAIMED = "claimed"
 FREE = "free"
 DRIFTED = "drifted"
 UNUSABLE = "unusable"
-# What a vGPU can be, in the order in which they are shown.
+# States of a vGPU, in display order.
 STATES = (IN_USE, CLAIMED, FREE, DRIFTED, UNUSABLE)
 
-# Findings that a restart settles, and what has to be restarted for it.
+# Findings that a restart resolves, and the object to restart.
 RESTARTS = {"restart_required": "vm", "graphics_pending": "host", "type_differs": "node", "mig_differs": "node"}
 
 UNAVAILABLE = {HARVESTER: ("not ready", "cordoned"), VSPHERE: ("not connected", "in maintenance mode")}
@@ -56,10 +57,10 @@ class NotAFleet(FleetError):
 
 
 def fleet_record(info: Result, availability: Result | None = None, *, cluster: str = "") -> Record:
-    """Return the record of one Harvester or vCenter.
+    """Return the record of one Harvester cluster or vCenter.
 
     `info` is a result of harvester_gpu_info or vsphere_gpu_info. `availability` is a result of vgpu_availability for
-    the same system; on vSphere it says what still fits, on Harvester it is not needed.
+    the same system. It provides the remaining capacity on vSphere and is not needed on Harvester.
     """
     platform = platform_of(info)
     if platform == VSPHERE and not (availability and "profiles" in availability):
@@ -85,7 +86,7 @@ def fleet_record(info: Result, availability: Result | None = None, *, cluster: s
 
 
 def platform_of(info: Result) -> str:
-    """Return the platform that a result is of."""
+    """Return the platform of a result."""
     if not isinstance(info, Mapping) or not isinstance(info.get("nodes"), Sequence):
         raise NotAFleet(
             "This is not a result of vgpu.fleet.harvester_gpu_info or vgpu.fleet.vsphere_gpu_info: it has no nodes.",
@@ -115,12 +116,12 @@ def findings_of(node: Result) -> Iterator[Record]:
 
 
 def restarts_of(node: Result) -> list[Record]:
-    """Return what waits for a restart on a node, each finding once."""
+    """Return the findings on a node that wait for a restart, each finding once."""
     return list({finding["text"]: finding for finding in findings_of(node) if finding["restart"]}.values())
 
 
 class _View:
-    """What differs between the platforms."""
+    """The base of the platform-specific views."""
 
     platform: str
 
@@ -134,18 +135,18 @@ class _View:
         raise NotImplementedError
 
     def claims(self) -> Iterable[Result]:
-        """Yield requests of VMs of which nobody knows which vGPUs they have or get."""
+        """Yield the unbound requests of VMs."""
         raise NotImplementedError
 
     def gpu_profiles(self, node: Result, gpu: Result, vgpus: Iterable[Record]) -> list[Record]:
         raise NotImplementedError
 
     def available_profiles(self, node: Result, gpu: Result) -> list[Record]:
-        """Return what else the GPU takes, each profile for itself, the largest first."""
+        """Return the profiles that the GPU can still take, each counted alone, the largest first."""
         raise NotImplementedError
 
     def geometry(self, gpu: Result, vgpus: Iterable[Record]) -> list[Record]:
-        """Return the MIG instances there are, the largest first."""
+        """Return the existing MIG instances, the largest first."""
         raise NotImplementedError
 
 
@@ -195,10 +196,11 @@ class _HarvesterView(_View):
         if not owner.usable:
             return []
         site = classify_slots(one, owner)
-        # Most GPUs of a large fleet are alike, and so is what fits on them.
+        # Most GPUs of a large fleet are alike and have the same capacity.
         if site.likeness not in self._room:
             names = {name for slot in site.empty for name in slot.offered or ()}
-            # In MIG mode only types of instances there are are offered, and more instances may be possible.
+            # In MIG mode the driver lists only the types of existing instances, although more instances may be
+            # possible.
             if one.mode == MIG or any(slot.offered is None for slot in site.empty):
                 names |= {name for board in one.boards for name in catalog.type_names(board)}
             means = AllowedChanges(mig=True)
@@ -250,7 +252,7 @@ class _VsphereView(_View):
         return _available({room["profile"]: room["free_now"] for room in self.rooms.get(gpu["name"], ())})
 
     def geometry(self, gpu: Result, vgpus: Iterable[Record]) -> list[Record]:
-        """Instances come and go with the VMs, so those there are are those in use."""
+        """Return the MIG instances in use: vSphere creates and removes instances with the VMs."""
         if gpu["mode"] != MIG:
             return []
         used = Counter(vgpu["profile"] for vgpu in vgpus if vgpu["profile"])
@@ -322,7 +324,7 @@ def _vgpu(view: _View, node: Result, gpu: Result, slot: Result) -> Record:
 
 
 def _state(node: Result, gpu: Result, slot: Result) -> str:
-    """Return the one word for a vGPU. What a VM has or waits for comes first, since that is what must not be lost."""
+    """Return the state of a vGPU. In use and claimed take precedence, because such a vGPU must not be lost."""
     if slot["profile"] and any(holder["running"] for holder in slot["holders"]):
         return IN_USE
     if slot["profile"] and slot["holders"]:
@@ -425,7 +427,7 @@ def _finding(finding: Result) -> Record:
 
 
 def _framebuffer(gpu: Result, needed: int) -> int | None:
-    """Return the GPU's memory: as the platform says, else by the table, else by the largest profile it offers."""
+    """Return the GPU's framebuffer: from the platform, else the catalog, else the largest available profile."""
     told = gpu.get("framebuffer_mib")
     if told:
         return int(told)
@@ -437,7 +439,7 @@ def _framebuffer(gpu: Result, needed: int) -> int | None:
 
 
 def _slices(gpu: Result, boards: Sequence[str]) -> int | None:
-    """Return into how many parts of memory the GPU is divided in MIG mode."""
+    """Return the number of memory slices of the GPU in MIG mode."""
     geometry = geometry_of(boards[0]) if gpu["mode"] == MIG and len(boards) == 1 else None
     return geometry.memory if geometry else None
 
@@ -448,7 +450,7 @@ def framebuffer_of(profile: str | None) -> int | None:
 
 
 def short_name(profile: str) -> str:
-    """Return a profile's name without the brand, spelt alike on all platforms."""
+    """Return a profile's name without the brand, spelled alike on all platforms."""
     listed = catalog.find_profile(profile)
     parsed = parse_or_none(profile)
     if listed:

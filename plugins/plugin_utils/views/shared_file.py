@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Files on the controller that several clusters are written to, and that somebody reads meanwhile."""
+"""Files on the controller that several clusters write to while other programs read them."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ class CannotWrite(FleetError):
 
 
 def rewrite(path: str, change: Callable[[str], str], *, dry_run: bool = False) -> str:
-    """Replace a file's text by what `change` makes of it, and return the file's path.
+    """Replace a file's text with the output of `change`, and return the file's path.
 
-    A relative path is relative to the folder in which ansible-playbook was started. Readers see the old text or the
-    new one, never a part, and writers wait for each other.
+    A relative path is relative to the folder in which ansible-playbook was started. Readers see either the old text or
+    the new text, and writers wait for each other.
     """
     target = Path(os.path.realpath(os.path.expanduser(path)))
     try:
@@ -47,7 +47,7 @@ def rewrite(path: str, change: Callable[[str], str], *, dry_run: bool = False) -
 
 @contextlib.contextmanager
 def _locked(folder: Path) -> Iterator[None]:
-    """Hold a lock on a folder: a lock on the file would be one on the old file, and a lock file would stay behind."""
+    """Lock a folder. A lock on the file would apply to the old file, and a lock file would stay behind."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)

@@ -2,10 +2,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What a dry run would change on a vCenter, as steps. Pure.
+"""The changes of a dry run on a vCenter, as steps. Pure.
 
-It is made from the results of vsphere_gpu_host and vsphere_vgpu_vm in check mode. vCenter chooses the host and GPU of
-a VM when it starts, so there is no certain picture of the GPUs afterwards: the record is the same before and after.
+The steps come from the results of vsphere_gpu_host and vsphere_vgpu_vm in check mode. vCenter chooses the host and GPU
+of a VM when it starts, so the later state of the GPUs is unknown: the record is the same before and after.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Result = Mapping[str, Any]
 
 
 def vsphere_plan(results: Iterable[Result], info: Result, availability: Result | None, *, cluster: str) -> Json:
-    """Return the steps of results in check mode, the VMs that they stop, and what they wait for."""
+    """Return the steps of results in check mode, the VMs that they stop, and the conditions that they wait for."""
     before = fleet_record(info, availability, cluster=cluster)
     plan: Json = {"before": before, "after": before, "steps": [], "stops": [], "waits": [], "notes": []}
     for result in results:
