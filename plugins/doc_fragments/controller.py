@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Documentation that modules share whose action plugins do all the work on the controller."""
+"""Documentation fragment for modules whose action plugins do all the work on the controller."""
 
 from __future__ import annotations
 

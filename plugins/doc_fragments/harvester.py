@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Documentation that the Harvester modules share: connection and waiting."""
+"""Documentation fragments of the Harvester modules: connection and waiting."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ options:
         its credentials.
       - Without this option, O(host) or a service account, the module uses E(KUBECONFIG) and then C(~/.kube/config).
       - If this option, or O(host) with credentials, is given, the module ignores the cluster and credentials of the
-        environment. So a job can have credentials of another cluster in its environment.
+        environment, so that a job can have credentials of another cluster in its environment.
       - Can also be given in the environment variable E(K8S_AUTH_KUBECONFIG).
     type: raw
   context:

@@ -29,7 +29,7 @@ options:
   info:
     description:
       - The result of M(vgpu.fleet.harvester_gpu_info) or M(vgpu.fleet.vsphere_gpu_info) for the same nodes.
-      - With it, the table has a line for each GPU with a bar of its memory and the VMs that use it.
+      - If given, the table has a line for each GPU with a bar of its framebuffer and the VMs that use the GPU.
     type: dict
   details:
     description:

@@ -9,9 +9,9 @@ name: fleet_map
 short_description: Draw the GPUs of clusters as an HTML page
 version_added: 0.1.0
 description:
-  - Draws each GPU as a bar that is cut to scale into its vGPUs, with the VMs that have them and with what still fits.
-  - The page is one file. It loads nothing, and filters, folds and prints in any browser.
-  - Of plans it draws GPUs that change twice, as they are and as they will be, with the steps in between.
+  - Draws each GPU as a bar, divided to scale into its vGPUs, with their VMs and the profiles that still fit.
+  - The page is a single file that loads nothing from the network. Any browser can filter, fold and print it.
+  - For plans, the page draws GPUs that change twice, before and after the change, with the steps in between.
 positional: _input
 options:
   _input:
@@ -20,21 +20,21 @@ options:
     type: raw
     required: true
   title:
-    description: The title of the page. By default V(GPU fleet), or V(GPU plan) for plans.
+    description: The title of the page. Defaults to V(GPU fleet), or to V(GPU plan) for plans.
     type: str
   generated:
-    description: When the records were read, in any form. By default the present time.
+    description: The time at which the records were read, in any format. Defaults to the current time.
     type: str
 author:
   - The vgpu.fleet contributors (@vgpu-fleet)
 """
 
 EXAMPLES = r"""
-- name: Read the GPUs of a Harvester
+- name: Read the GPUs of a Harvester cluster
   vgpu.fleet.harvester_gpu_info:
   register: fleet
 
-- name: Draw them
+- name: Write the map of the GPUs
   ansible.builtin.copy:
     content: "{{ fleet | vgpu.fleet.fleet_record(cluster='berlin') | vgpu.fleet.fleet_map }}"
     dest: /srv/www/fleet.html

@@ -6,28 +6,28 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 name: fleet_plan
-short_description: Describe what a dry run would change
+short_description: Describe the changes of a dry run
 version_added: 0.1.0
 description:
-  - Turns results of modules in check mode into the fleet as it is, the fleet as it would be, and the steps between
-    them, with what is waited for and which VMs are stopped.
-  - P(vgpu.fleet.fleet_map#filter) draws it as a page.
+  - Converts results of modules in check mode into the fleet before and after the changes, and the steps between them.
+    The plan also contains the conditions to wait for and the VMs that are stopped.
+  - P(vgpu.fleet.fleet_map#filter) draws the plan as a page.
 positional: _input
 options:
   _input:
     description:
       - The result of M(vgpu.fleet.harvester_vgpu), M(vgpu.fleet.harvester_mig), M(vgpu.fleet.harvester_sriov_gpu),
         M(vgpu.fleet.harvester_reprofile), M(vgpu.fleet.rancher_gpu_pool), M(vgpu.fleet.vsphere_gpu_host) or
-        M(vgpu.fleet.vsphere_vgpu_vm) in check mode, or a list of them in the order of the tasks. Results of loops and
-        of skipped tasks may be among them.
+        M(vgpu.fleet.vsphere_vgpu_vm) in check mode, or a list of them in the order of the tasks. The list may contain
+        results of loops and of skipped tasks.
     type: raw
     required: true
   info:
-    description: The result of M(vgpu.fleet.harvester_gpu_info) or M(vgpu.fleet.vsphere_gpu_info) before it.
+    description: The preceding result of M(vgpu.fleet.harvester_gpu_info) or M(vgpu.fleet.vsphere_gpu_info).
     type: dict
     required: true
   layout:
-    description: The layout that M(vgpu.fleet.harvester_reprofile) was given.
+    description: The layout that was passed to M(vgpu.fleet.harvester_reprofile).
     type: list
     elements: dict
     default: []
@@ -47,14 +47,14 @@ EXAMPLES = r"""
   vgpu.fleet.harvester_gpu_info:
   register: fleet
 
-- name: Plan a layout without making it
+- name: Plan a layout without applying it
   vgpu.fleet.harvester_vgpu:
     layout: [{profile: A2-4Q, count: 2, per: node}]
     enable_sriov: true
   check_mode: true
   register: planned
 
-- name: Write the page for whoever has to approve it
+- name: Write the page for approval
   ansible.builtin.copy:
     content: "{{ planned | vgpu.fleet.fleet_plan(fleet, cluster='berlin') | vgpu.fleet.fleet_map }}"
     dest: /srv/www/plan.html
@@ -64,8 +64,8 @@ EXAMPLES = r"""
 RETURN = r"""
 _value:
   description: >-
-    C(before) and C(after) are records as P(vgpu.fleet.fleet_record#filter) makes them. C(steps), C(stops), C(waits)
-    and C(notes) are lists of sentences, C(summary) is one sentence, and C(lines) is the plan as a short text.
+    C(before) and C(after) are records of P(vgpu.fleet.fleet_record#filter). C(steps), C(stops), C(waits) and C(notes)
+    are lists of sentences, C(summary) is one sentence, and C(lines) is the plan as a short text.
   type: dict
 """
 

@@ -6,12 +6,12 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 name: fleet_record
-short_description: Describe the GPUs of a cluster alike on all platforms
+short_description: Describe the GPUs of a cluster in the same format on all platforms
 version_added: 0.1.0
 description:
-  - Turns results of modules into one record of a Harvester or vCenter, with nodes, GPUs, vGPUs, who has them and what
-    still fits. It has the same keys on both platforms.
-  - The map of P(vgpu.fleet.fleet_map#filter) is drawn from such records.
+  - Converts results of modules into one record of a Harvester cluster or vCenter, with its nodes, GPUs, vGPUs, their
+    holders and the profiles that still fit. The record has the same keys on both platforms.
+  - P(vgpu.fleet.fleet_map#filter) draws its map from these records.
 positional: _input
 options:
   _input:
@@ -20,8 +20,8 @@ options:
     required: true
   availability:
     description: >-
-      The result of M(vgpu.fleet.vgpu_availability) for the same hosts. Required for a vCenter, since it says what
-      fits.
+      The result of M(vgpu.fleet.vgpu_availability) for the same hosts. Required for a vCenter, because only this
+      result contains the profiles that fit.
     type: dict
   cluster:
     description: The name of the cluster in the record.
@@ -32,11 +32,11 @@ author:
 """
 
 EXAMPLES = r"""
-- name: Read the GPUs of a Harvester
+- name: Read the GPUs of a Harvester cluster
   vgpu.fleet.harvester_gpu_info:
   register: fleet
 
-- name: Show how much memory of the GPUs is in vGPUs
+- name: Show how much framebuffer the vGPUs occupy
   ansible.builtin.debug:
     msg: "{{ berlin.framebuffer_used_mib }} of {{ berlin.framebuffer_mib }} MiB"
   vars:
@@ -47,9 +47,9 @@ RETURN = r"""
 _value:
   description:
     - The record. C(nodes) have C(gpus), which have C(vgpus) with a C(state) (C(in_use), C(claimed), C(free),
-      C(drifted) or C(unusable)) and C(holders), and C(available_profiles), which still fit.
-    - C(profiles) counts vGPUs by profile, C(requests) are VMs that want vGPUs without anyone knowing which, and
-      C(findings) are at the cluster, node, GPU or vGPU that they are about.
+      C(drifted) or C(unusable)) and C(holders), and C(available_profiles), the profiles that still fit.
+    - C(profiles) counts vGPUs by profile. C(requests) lists VMs with unbound requests for vGPUs. C(findings) are part
+      of the cluster, node, GPU or vGPU concerned.
   type: dict
 """
 

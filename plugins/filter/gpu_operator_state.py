@@ -6,11 +6,11 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 name: gpu_operator_state
-short_description: Show the state of NVIDIA's GPU operator in a cluster
+short_description: Summarize the state of the NVIDIA GPU Operator
 version_added: 0.1.0
 description:
   - Evaluates the operator's ClusterPolicy, its pods and the nodes, and returns whether it is ready and what is missing.
-  - The role P(vgpu.fleet.gpu_operator#role) uses it to wait.
+  - The role P(vgpu.fleet.gpu_operator#role) uses this filter to wait for the operator.
 options:
   _input:
     description: The ClusterPolicies, as C(kubernetes.core.k8s_info) returns them.
@@ -18,7 +18,7 @@ options:
     elements: dict
     required: true
   values:
-    description: The values of the chart. A policy with another driver or another license is outdated.
+    description: The values of the chart. A policy with another driver or another license counts as outdated.
     type: dict
     default: {}
   nodes:
@@ -32,7 +32,7 @@ options:
     elements: dict
     default: []
   gpus:
-    description: How many GPUs each node should offer, by its name. By default at least one on each node with a GPU.
+    description: Number of GPUs that each node should offer, by node name. Defaults to at least one per node with a GPU.
     type: dict
     default: {}
 author:
@@ -40,7 +40,7 @@ author:
 """
 
 EXAMPLES = r"""
-- name: Show what keeps the operator from being ready
+- name: Show why the operator is not ready
   ansible.builtin.debug:
     msg: "{{ (policies.resources | vgpu.fleet.gpu_operator_state(pods=pods.resources)).missing }}"
 """
@@ -65,7 +65,7 @@ _value:
       sample:
         demo-gpu-8xk2p-hw6dq: 2
     missing:
-      description: What is wrong, by the policy, the pods and the nodes.
+      description: Problems of the policy, the pods and the nodes.
       type: list
       elements: str
 """

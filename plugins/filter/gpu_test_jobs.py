@@ -6,12 +6,12 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 name: gpu_test_jobs
-short_description: Describe a CUDA job for each GPU node
+short_description: Build a CUDA job for each GPU node
 version_added: 0.1.0
 description:
-  - Describes a Job for each node. It reads the license status of all GPUs of the node with C(nvidia-smi -q), and then
+  - Builds a Job for each node. The Job reads the license status of all GPUs of the node with C(nvidia-smi -q), and then
     runs NVIDIA's vector-add sample. The role P(vgpu.fleet.gpu_smoke_test#role) creates the Jobs.
-  - A Job requests GPUs only if the node offers some. Otherwise it runs without, and CUDA reports what it finds.
+  - A Job requests GPUs only if the node offers some. Otherwise the Job runs without GPUs, and CUDA reports the error.
 options:
   _input:
     description: The nodes, as C(kubernetes.core.k8s_info) returns them.
@@ -24,7 +24,7 @@ options:
     elements: str
     default: []
   run:
-    description: A name for the run, part of the names and labels of all its jobs.
+    description: The name of the run, part of the names and labels of all its jobs.
     type: str
     required: true
   namespace:
@@ -36,7 +36,7 @@ options:
     type: str
     required: true
   gpus:
-    description: How many GPUs the sample requests.
+    description: Number of GPUs that the sample requests.
     type: int
     default: 1
   runtime_class:
@@ -50,16 +50,16 @@ options:
     default: []
   seconds:
     description:
-      - How long the run waits for the Jobs, in seconds. Kubernetes ends a Job that is still active after twice this
-        time and a minute (C(activeDeadlineSeconds)), such as one that waits for a busy GPU after an aborted run.
+      - Maximum time that the run waits for the Jobs, in seconds. Kubernetes ends a Job that is still active after twice
+        this time and a minute (C(activeDeadlineSeconds)), such as a Job that waits for a busy GPU after an aborted run.
     type: int
     default: 600
   licence:
-    description: Whether all GPUs of the node have to be licensed. The Job then requests all of them.
+    description: Whether all GPUs of the node must be licensed. The Job then requests all GPUs of the node.
     type: bool
     default: true
   licence_seconds:
-    description: How long the Job waits for the licenses, in seconds.
+    description: Maximum time that the Job waits for the licenses, in seconds.
     type: int
     default: 300
 seealso:
@@ -79,7 +79,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 _value:
-  description: Jobs, in the order of the nodes.
+  description: The Jobs, in the order of the nodes.
   type: list
   elements: dict
 """

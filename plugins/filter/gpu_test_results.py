@@ -9,8 +9,8 @@ name: gpu_test_results
 short_description: Evaluate the CUDA jobs of a smoke test
 version_added: 0.1.0
 description:
-  - Returns for each Job of P(vgpu.fleet.gpu_test_jobs#filter) whether its node has passed, the licenses of its GPUs,
-    and the reason if it has not passed.
+  - Returns for each Job of P(vgpu.fleet.gpu_test_jobs#filter) whether its node passed, the licenses of its GPUs, and
+    the reason if the node did not pass.
 positional: _input, pods, logs, licence_logs
 options:
   _input:
@@ -39,7 +39,7 @@ author:
 """
 
 EXAMPLES = r"""
-- name: Show which nodes did not pass
+- name: Show the nodes that did not pass
   ansible.builtin.debug:
     msg: "{{ jobs.resources | vgpu.fleet.gpu_test_results(pods.resources, logs) | rejectattr('passed') }}"
 """
@@ -51,22 +51,22 @@ _value:
   elements: dict
   contains:
     node:
-      description: The node.
+      description: The name of the node.
       type: str
     gpus:
-      description: How many GPUs the sample requested. It is 0 if the node offers none.
+      description: Number of GPUs that the sample requested. V(0) if the node offers none.
       type: int
     passed:
       description: Whether the job succeeded, its log has C(Test PASSED), and all GPUs of the node are licensed.
       type: bool
     seconds:
-      description: How long the job took, including the time it waited.
+      description: Duration of the job in seconds, including the time that it waited.
       type: int
     log:
       description: The log of the sample.
       type: str
     licensed:
-      description: Whether all GPUs of the node are licensed; V(null) if that was not tested.
+      description: Whether all GPUs of the node are licensed. V(null) if the licenses were not tested.
       type: bool
     licences:
       description: The license status of each GPU, as C(nvidia-smi -q) shows it.
@@ -89,15 +89,15 @@ _value:
           description: Whether the status begins with C(Licensed).
           type: bool
         expires:
-          description: When the license expires.
+          description: The time at which the license expires.
           type: str
           sample: "2026-11-19T08:12:09Z"
     licence_expires:
-      description: The first expiry of the licenses of the node.
+      description: The earliest expiry of the licenses of the node.
       type: str
       sample: "2026-11-19T08:12:09Z"
     reason:
-      description: Why the node did not pass.
+      description: The reason why the node did not pass.
       type: str
 """
 

@@ -19,8 +19,8 @@ options:
     required: true
   driver:
     description:
-      - The result of M(vgpu.fleet.harvester_addon) in check mode with the declared driver addon. Omit it if the addon
-        is not declared.
+      - The result of M(vgpu.fleet.harvester_addon) in check mode with the declared driver addon. Omit this option if
+        the addon is not declared.
     type: dict
   layout:
     description: The result of M(vgpu.fleet.harvester_vgpu) in check mode with the declared layout.

@@ -20,7 +20,7 @@ options:
     elements: dict
     required: true
   owner:
-    description: The owner whose objects to leave out.
+    description: The owner whose objects to exclude.
     type: str
     default: vgpu.fleet
   kind:

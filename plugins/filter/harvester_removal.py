@@ -10,7 +10,7 @@ short_description: Plan which vGPUs to remove and where to disable SR-IOV
 version_added: 0.1.0
 description:
   - Used by the role P(vgpu.fleet.harvester_gpu_node#role) with O(ignore:harvester_gpu_node_state=absent). Selects the
-    vGPUs of a declared layout that no VM uses, and the GPUs that do not need SR-IOV without them.
+    vGPUs of a declared layout that no VM uses, and the GPUs that no longer need SR-IOV.
   - Keeps vGPUs of other profiles, on other GPUs, or beyond the declared number. The result contains the reasons.
 positional: _input, layout
 options:
@@ -43,7 +43,7 @@ options:
     type: bool
     default: false
   everything:
-    description: Whether to remove all vGPUs and SR-IOV of O(nodes) and O(gpus), whoever created them.
+    description: Whether to remove all vGPUs and SR-IOV of O(nodes) and O(gpus), regardless of their owner.
     type: bool
     default: false
   owner:
@@ -69,7 +69,7 @@ author:
 """
 
 EXAMPLES = r"""
-- name: Show which vGPUs of a layout would be removed
+- name: Show the vGPUs of a layout that would be removed
   ansible.builtin.debug:
     msg: "{{ (fleet | vgpu.fleet.harvester_removal([{'profile': 'A2-4Q', 'count': 2}])).steps }}"
 """
@@ -77,9 +77,9 @@ EXAMPLES = r"""
 RETURN = r"""
 _value:
   description:
-    - C(vgpus) lists the vGPUs to disable, C(gpus) the GPUs on which to disable SR-IOV, and C(mig_gpus) those of them
-      whose MIG instances to remove first.
-    - C(steps) describes these steps, C(kept) what is kept and why.
+    - C(vgpus) lists the vGPUs to disable, C(gpus) the GPUs on which to disable SR-IOV, and C(mig_gpus) the GPUs among
+      them whose MIG instances to remove first.
+    - C(steps) describes these steps. C(kept) describes the objects that are kept, with the reasons.
     - C(held) lists the vGPUs that VMs use, with O(everything).
     - C(waits_for) lists the VMs of O(gone_vms) or O(gone_labels) that still hold some of the vGPUs.
     - C(problem) describes an invalid declaration. The lists are empty then.

@@ -9,7 +9,7 @@ name: harvester_vm_problems
 short_description: Explain why VMs cannot be created
 version_added: 0.1.0
 description:
-  - Returns one sentence for each VM that P(vgpu.fleet.harvester_vm#filter) refuses.
+  - Returns one sentence for each VM that P(vgpu.fleet.harvester_vm#filter) rejects.
   - Use it with M(ansible.builtin.assert) before you create anything. If a filter fails inside a template, ansible-core
     2.19 and later report all templates that the value passes through.
 positional: _input, storage_classes

@@ -9,11 +9,11 @@ name: rancher_credential_findings
 short_description: Report cloud credentials for Harvester that expire
 version_added: 0.1.0
 description:
-  - Turns the records of P(vgpu.fleet.rancher_credentials#filter) into findings of a drift check. Credentials that are
-    valid, or whose expiry is unknown, are left out.
+  - Converts the records of P(vgpu.fleet.rancher_credentials#filter) into findings of a drift check. Credentials that
+    are valid, or whose expiry is unknown, are omitted.
 options:
   _input:
-    description: The records.
+    description: The records of P(vgpu.fleet.rancher_credentials#filter).
     type: list
     elements: dict
     required: true

@@ -11,12 +11,12 @@ version_added: 0.1.0
 description:
   - Reads the name of the token in the kubeconfig of each cloud credential, and the expiry of that token.
   - From Rancher 2.8 to 2.11 these tokens expire after 30 days by default. Rancher can then neither create nor delete
-    machines on that Harvester. From 2.12 on they do not expire.
-  - The roles P(vgpu.fleet.rancher_gpu_cluster#role) and P(vgpu.fleet.vgpu_drift#role) use it.
+    machines on that Harvester cluster. From 2.12 on the tokens do not expire.
+  - The roles P(vgpu.fleet.rancher_gpu_cluster#role) and P(vgpu.fleet.vgpu_drift#role) use this filter.
 positional: _input
 options:
   _input:
-    description: Secrets of the namespace C(cattle-global-data). Those without a kubeconfig for Harvester are left out.
+    description: Secrets of the namespace C(cattle-global-data). Secrets without a kubeconfig for Harvester are ignored.
     type: list
     elements: dict
     required: true
@@ -27,7 +27,7 @@ options:
     type: list
     elements: dict
   days:
-    description: How many days before its expiry a credential counts as C(expiring).
+    description: Number of days before its expiry from which a credential counts as C(expiring).
     type: int
     default: 10
   owner:
@@ -55,21 +55,21 @@ _value:
       type: str
       sample: cattle-global-data/cc-demo
     token:
-      description: The name of the token; V(null) if the kubeconfig holds no kubeconfig token of Rancher.
+      description: The name of the token. V(null) if the kubeconfig contains no kubeconfig token of Rancher.
       type: str
       sample: kubeconfig-user-abcde
     state:
       description: One of V(valid), V(endless), V(expiring), V(expired) and V(unknown).
       type: str
     expires:
-      description: When the token expires, if it does.
+      description: The time at which the token expires, if it does.
       type: str
       sample: "2026-12-18T08:00:00Z"
     renew:
-      description: Whether the credential has expired or will soon, and belongs to O(owner).
+      description: Whether the credential has expired or expires soon, and belongs to O(owner).
       type: bool
     text:
-      description: A sentence about it.
+      description: A sentence about the credential.
       type: str
 """
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 name: rancher_removal
-short_description: Select what may be deleted with a Rancher cluster
+short_description: Select the objects that may be deleted with a Rancher cluster
 version_added: 0.1.0
 description:
   - Used by the role P(vgpu.fleet.rancher_gpu_cluster#role). Machine configs and Secrets are deleted with a cluster only
@@ -41,11 +41,11 @@ options:
     elements: dict
     default: []
   named:
-    description: A credential that the user gave, in the form C(namespace:name). It is never deleted.
+    description: A credential that the user specified, in the form C(namespace:name). It is never deleted.
     type: str
     default: ""
   gone:
-    description: Whether the machines of the cluster are gone. Until then Rancher needs the Secrets.
+    description: Whether the machines of the cluster are deleted. Until then Rancher needs the Secrets.
     type: bool
     default: true
   complete:
@@ -57,7 +57,7 @@ author:
 """
 
 EXAMPLES = r"""
-- name: Show what is kept
+- name: Show the objects that are kept
   ansible.builtin.debug:
     msg: "{{ removal.kept }}"
   vars:

@@ -10,7 +10,8 @@ short_description: Explain why a Secret cannot be used for a Rancher cluster
 version_added: 0.1.0
 description:
   - Used by the role P(vgpu.fleet.rancher_gpu_cluster#role). The role reuses an existing Secret only if it is for the
-    same Harvester, and if the role created it for the same owner, the cluster already uses it, or it is adopted.
+    same Harvester cluster, and if the role created it for the same owner, the cluster already uses it, or O(adopt) is
+    set.
 positional: _input
 options:
   _input:
@@ -23,14 +24,14 @@ options:
     type: str
     required: true
   harvester:
-    description: The ID of the Harvester in Rancher.
+    description: The ID of the Harvester cluster in Rancher.
     type: str
     required: true
   cluster:
     description: The C(Cluster) object, if it exists.
     type: dict
   adopt:
-    description: Whether to use Secrets that others created.
+    description: Whether to use Secrets of other owners.
     type: bool
     default: false
 author:
@@ -38,7 +39,7 @@ author:
 """
 
 EXAMPLES = r"""
-- name: Refuse a credential of another Harvester
+- name: Refuse a credential of another Harvester cluster
   ansible.builtin.assert:
     that: problem | length == 0
     fail_msg: "{{ problem }}"

@@ -11,14 +11,14 @@ version_added: 0.1.0
 description:
   - Converts a named configuration from a file of NVIDIA's vGPU Device Manager into a layout for
     M(vgpu.fleet.harvester_vgpu).
-  - A configuration lists the vGPUs of each GPU, so the entries of the layout count per GPU. It describes the complete
-    GPU; set O(vgpu.fleet.harvester_vgpu#module:exclusive=true) to remove other vGPUs.
-  - The filter checks a C(device-filter) against the boards of the types. It does not select GPUs by it, because a type
-    is only configured on GPUs of its board.
+  - A configuration lists the vGPUs of each GPU, so the entries of the layout count per GPU. The configuration describes
+    the complete GPU; set O(vgpu.fleet.harvester_vgpu#module:exclusive=true) to remove other vGPUs.
+  - A C(device-filter) is checked against the boards of the types. It does not select GPUs, because a type is only
+    configured on GPUs of its board.
 positional: _input, config
 options:
   _input:
-    description: The content of the file, as text or already read as YAML.
+    description: The content of the file, as text or parsed from YAML.
     type: raw
     required: true
   config:

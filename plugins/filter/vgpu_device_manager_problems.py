@@ -9,13 +9,13 @@ name: vgpu_device_manager_problems
 short_description: Explain why a configuration of NVIDIA's vGPU Device Manager cannot be used
 version_added: 0.1.0
 description:
-  - Returns one sentence if P(vgpu.fleet.vgpu_device_manager#filter) refuses a configuration.
+  - Returns one sentence if P(vgpu.fleet.vgpu_device_manager#filter) rejects a configuration.
   - Use it with M(ansible.builtin.assert) before the task that uses the layout. If a filter fails inside a template,
     ansible-core 2.19 and later report all templates that the value passes through.
 positional: _input, config
 options:
   _input:
-    description: The content of the file, as text or already read as YAML.
+    description: The content of the file, as text or parsed from YAML.
     type: raw
     required: true
   config:

@@ -6,16 +6,16 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 name: gpu_vms
-short_description: Machines with vGPUs on Harvester or vSphere as hosts
+short_description: Inventory of machines with vGPUs on Harvester or vSphere
 version_added: 0.1.0
 author:
   - The vgpu.fleet contributors (@vgpu-fleet)
 description:
-  - Makes a host of each VM that has vGPUs or asks for them, on one Harvester cluster or one vCenter.
+  - Adds a host for each VM that has or requests vGPUs, on one Harvester cluster or one vCenter.
   - The address comes from the guest agent or from VMware Tools. A machine without an address is a host without
     C(ansible_host).
-  - The number of requests is constant, however many machines there are. On vSphere it is one more for each sort of GPU
-    hosts.
+  - The number of requests does not depend on the number of machines. On vSphere it grows by one for each kind of GPU
+    host.
   - The inventory file is YAML, and its name ends with C(gpu_vms.yml) or C(gpu_vms.yaml).
   - Names and labels of VMs are never templated.
 extends_documentation_fragment:
@@ -27,20 +27,20 @@ extends_documentation_fragment:
 options:
   plugin:
     description:
-      - Always V(vgpu.fleet.gpu_vms).
+      - Must be V(vgpu.fleet.gpu_vms).
     type: str
     required: true
     choices: [vgpu.fleet.gpu_vms]
   platform:
     description:
-      - The kind of system that the machines run on.
+      - The platform that the machines run on.
     type: str
     choices: [harvester, vsphere]
     default: harvester
   states:
     description:
-      - The states of machines that become hosts.
-      - V(starting) machines have no address yet, and their vGPUs have no device.
+      - The states of machines to add as hosts.
+      - Machines in the state V(starting) have no address yet, and their vGPUs have no device.
       - V(stopping) and V(paused) exist on Harvester only, V(suspended) on vSphere only.
     type: list
     elements: str
@@ -48,45 +48,45 @@ options:
     default: [running, starting]
   namespaces:
     description:
-      - On Harvester, the namespaces of the VMs, by name or shell pattern. Without it, all of them.
+      - On Harvester, the namespaces of the VMs, by name or shell pattern. Defaults to all namespaces.
     type: list
     elements: str
   profiles:
     description:
-      - vGPU profiles in any spelling. Only machines with at least one of them become hosts.
+      - vGPU profiles in any spelling. Only machines with at least one of these profiles become hosts.
     type: list
     elements: str
   require_address:
     description:
-      - Whether machines without an address are left out.
+      - Whether to exclude machines without an address.
     type: bool
     default: false
   network:
     description:
-      - The network whose address becomes C(ansible_host). On Harvester it is the name of the network in the VM, on
+      - The network whose address becomes C(ansible_host). On Harvester, use the name of the network in the VM, on
         vSphere the name of the port group.
-      - Without it, networks outside of the cluster come before Harvester's management network, whose addresses only
-        pods can reach, the primary address of VMware Tools before others, and IPv4 before IPv6.
+      - By default, the plugin prefers networks outside of the cluster to Harvester's management network, whose
+        addresses only pods can reach, the primary address of VMware Tools to other addresses, and IPv4 to IPv6.
     type: str
   cluster_name:
     description:
-      - What to call the cluster. It becomes the variable C(gpu_vm_cluster) and the end of all host names.
-      - Give it where several inventories may have machines of the same name.
+      - The name of the cluster. It becomes the variable C(gpu_vm_cluster) and the suffix of all host names.
+      - Set this option if several inventories may have machines of the same name.
     type: str
   hostnames:
     description:
-      - Expressions for the name of a host, of which the first that is not empty is used.
-      - Without it, the name is C(NAME.NAMESPACE) on Harvester and the name of the VM on vSphere. Where several VMs
-        have the same name, or a name means something else to Ansible, such as V(localhost), an underscore and the id
-        of the VM follow.
+      - Expressions for the name of a host. The first expression that is not empty is used.
+      - Defaults to C(NAME.NAMESPACE) on Harvester and to the name of the VM on vSphere. If several VMs have the same
+        name, or a name is reserved in Ansible, such as V(localhost), the plugin appends an underscore and the ID of the
+        VM.
       - Characters other than letters, digits and C(_.:-) become underscores.
-      - Two machines with the same name are an error.
+      - The plugin fails if two machines have the same name.
     type: list
     elements: str
     default: []
   group:
     description:
-      - The group that all machines are in.
+      - The group of all machines.
     type: str
     default: gpu_vms
   hostname:
@@ -104,19 +104,19 @@ options:
       - name: VMWARE_PORT
   proxy_host:
     description:
-      - Name or address of an HTTP proxy to reach vCenter through.
+      - Name or address of an HTTP proxy for the connection to vCenter.
     type: str
     env:
       - name: VMWARE_PROXY_HOST
   proxy_port:
     description:
-      - Port of the proxy; V(80) if it is not given.
+      - Port of the proxy. Defaults to V(80).
     type: int
     env:
       - name: VMWARE_PROXY_PORT
   username:
     description:
-      - On vSphere the user of vCenter, otherwise a user for HTTP basic authentication.
+      - User of vCenter on vSphere, user for HTTP basic authentication on Harvester.
       - Can also be given in the environment variable E(VMWARE_USER), or E(K8S_AUTH_USERNAME).
     type: str
     aliases: [user, admin]
@@ -128,16 +128,16 @@ options:
     aliases: [pass, pwd]
   validate_certs:
     description:
-      - Whether the certificate of the server is verified, which it is unless something says otherwise.
+      - Whether to verify the server's certificate. Defaults to V(true).
       - Can also be given in the environment variable E(VMWARE_VALIDATE_CERTS), or E(K8S_AUTH_VERIFY_SSL).
     type: bool
     default: null
     aliases: [verify_ssl]
 notes:
-  - Connection options may be templates, such as a lookup of a password. They do not become variables of hosts, and the
-    cache does not hold them.
-  - On Harvester the ClusterRole C(vgpu-fleet-reader) of the collection's documentation is enough, on vSphere the role
-    C(Read-only).
+  - Connection options may be templates, such as a lookup of a password. They do not become host variables, and the
+    cache does not contain them.
+  - On Harvester the ClusterRole C(vgpu-fleet-reader) of the collection's documentation is sufficient, on vSphere the
+    role C(Read-only).
 seealso:
   - plugin: vgpu.fleet.rancher_harvesters
     plugin_type: inventory
@@ -157,7 +157,7 @@ keyed_groups:
 compose:
   ansible_user: "'ubuntu'"
 
-# vcenter.gpu_vms.yml: a vCenter, also with machines that are off.
+# vcenter.gpu_vms.yml: a vCenter, including machines that are powered off.
 ---
 plugin: vgpu.fleet.gpu_vms
 platform: vsphere
@@ -168,7 +168,7 @@ states: [running, starting, stopped, suspended]
 groups:
   "off": gpu_vm_state != 'running'
 
-# trainers.gpu_vms.yml: the machines of a pool of Rancher, by their address on one network, and cached for five minutes.
+# trainers.gpu_vms.yml: the machines of a Rancher pool, by their address on one network, cached for five minutes.
 ---
 plugin: vgpu.fleet.gpu_vms
 cluster_name: berlin
@@ -194,7 +194,7 @@ from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.options import 
 from ansible_collections.vgpu.fleet.plugins.plugin_utils.inventory import machines
 from ansible_collections.vgpu.fleet.plugins.plugin_utils.inventory.source import Record, Source
 
-# What decides which cluster is asked, as whom, and for what; nothing of it is secret.
+# Options that determine the cluster, the user and the scope of a request. None of them is secret.
 SHOWN = (
     *("host", "context", "username", "client_cert", "impersonate_user", "impersonate_groups", "harvester_version"),
     *("hostname", "port", "datacenter", "cluster", "esxi_hosts"),
@@ -207,7 +207,7 @@ class InventoryModule(Source):
     IDENTITY = "gpu_vm_id"
 
     def read(self) -> list[Record]:
-        # Only the platform that is asked: neither needs the packages of the other.
+        # Import only the requested platform: neither platform needs the packages of the other.
         if self.option("platform") == "vsphere":
             from ansible_collections.vgpu.fleet.plugins.plugin_utils.inventory import vsphere_machines
 
@@ -251,7 +251,7 @@ class InventoryModule(Source):
         return "Set cluster_name or hostnames in one of them."
 
     def _connection(self) -> dict[str, Any]:
-        """Return the connection options of the platform, with what its environment variables say."""
+        """Return the connection options of the platform, completed from its environment variables."""
         found = {}
         for name, option in PLATFORMS[self.option("platform")]().items():
             value = self.option(name)

@@ -6,25 +6,25 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 name: rancher_harvesters
-short_description: The Harvester clusters that a Rancher manages as hosts
+short_description: Inventory of the Harvester clusters that a Rancher server manages
 version_added: 0.1.0
 author:
   - The vgpu.fleet contributors (@vgpu-fleet)
 description:
-  - Makes a host of each Harvester cluster that is imported into a Rancher, with the variables by which the playbooks
-    and roles of this collection reach it through Rancher.
-  - It takes one request, however many clusters there are.
+  - Adds a host for each Harvester cluster that is imported into a Rancher server, with the variables that the playbooks
+    and roles of this collection need to reach the cluster through Rancher.
+  - The plugin sends one request, regardless of the number of clusters.
   - The inventory file is YAML, and its name ends with C(rancher_harvesters.yml) or C(rancher_harvesters.yaml).
-  - The token does not become a variable of hosts. C(harvester_api_key) is the template that O(token) was given as, or
-    a lookup of the environment variable that the token came from. A token that is written into the file, also one that
-    is encrypted with ansible-vault, is not handed on, unless O(expose_token) says so.
+  - The token does not become a host variable. C(harvester_api_key) is the template given in O(token), or a lookup of
+    the environment variable that contains the token. A token that is written into the file, even if it is encrypted
+    with ansible-vault, is not passed on unless O(expose_token=true).
 extends_documentation_fragment:
   - ansible.builtin.constructed
   - ansible.builtin.inventory_cache
 options:
   plugin:
     description:
-      - Always V(vgpu.fleet.rancher_harvesters).
+      - Must be V(vgpu.fleet.rancher_harvesters).
     type: str
     required: true
     choices: [vgpu.fleet.rancher_harvesters]
@@ -41,21 +41,21 @@ options:
     type: str
   expose_token:
     description:
-      - Whether C(harvester_api_key) is the token itself where it cannot be a reference to it. Whoever may see the
-        inventory sees it then.
+      - Whether to set C(harvester_api_key) to the token itself if it cannot be a reference. Everyone who can read the
+        inventory can then see the token.
     type: bool
     default: false
   ca_cert:
     description:
-      - Path to the certificate of the authority that signed Rancher's certificate.
-      - It becomes C(harvester_ca_cert) of the hosts.
+      - Path to the CA certificate of Rancher.
+      - It becomes the host variable C(harvester_ca_cert).
     type: path
     env:
       - name: K8S_AUTH_SSL_CA_CERT
   validate_certs:
     description:
       - Whether to verify Rancher's certificate.
-      - The modules verify it as well. Use E(K8S_AUTH_VERIFY_SSL), which they read too.
+      - The modules verify the certificate as well. Use E(K8S_AUTH_VERIFY_SSL), which the modules also read.
     type: bool
     default: true
     env:
@@ -68,35 +68,35 @@ options:
       - name: K8S_AUTH_PROXY
   no_proxy:
     description:
-      - Hosts and domains, separated by commas, that are not reached through O(proxy).
+      - Comma-separated hosts and domains to connect to without O(proxy).
     type: str
     env:
       - name: K8S_AUTH_NO_PROXY
   ready_only:
     description:
-      - Whether clusters that Rancher does not call ready, such as those whose agent is not connected, are left out.
-      - By default they are hosts, so that a report does not leave out a cluster silently.
+      - Whether to exclude clusters that Rancher does not report as ready, such as clusters without a connected agent.
+      - By default these clusters are hosts too, so that no report omits a cluster silently.
     type: bool
     default: false
   hostnames:
     description:
-      - Expressions for the name of a host, of which the first that is not empty is used.
-      - Without it, the name is the one that the cluster has in Rancher. Where several clusters have the same name, or a
-        name means something else to Ansible, such as V(localhost), an underscore and the id of the cluster follow.
+      - Expressions for the name of a host. The first expression that is not empty is used.
+      - Defaults to the name of the cluster in Rancher. If several clusters have the same name, or a name is reserved in
+        Ansible, such as V(localhost), the plugin appends an underscore and the ID of the cluster.
       - Characters other than letters, digits and C(_.:-) become underscores.
-      - Two clusters with the same name are an error.
+      - The plugin fails if two clusters have the same name.
     type: list
     elements: str
     default: []
   group:
     description:
-      - The group that all clusters are in.
+      - The group of all clusters.
     type: str
     default: harvesters
 requirements:
   - Python package C(urllib3)
 notes:
-  - The token's user has to be allowed to list C(clusters.management.cattle.io) in Rancher's own cluster.
+  - The token's user requires permission to list C(clusters.management.cattle.io) in Rancher's own cluster.
   - Tasks for these hosts run on the controller (C(ansible_connection) is V(local)), with the Python of Ansible.
 seealso:
   - plugin: vgpu.fleet.gpu_vms
@@ -105,12 +105,12 @@ seealso:
 """
 
 EXAMPLES = r"""
-# all.rancher_harvesters.yml: all Harvesters of the Rancher of RANCHER_URL, with the token of RANCHER_TOKEN_KEY.
+# all.rancher_harvesters.yml: all Harvester clusters of the Rancher in RANCHER_URL, with the token in RANCHER_TOKEN_KEY.
 # ansible-playbook vgpu.fleet.capacity -i all.rancher_harvesters.yml -e vgpu_fleet_hosts=harvesters
 ---
 plugin: vgpu.fleet.rancher_harvesters
 
-# edge.rancher_harvesters.yml: only clusters that are connected, grouped by a label that they have in Rancher.
+# edge.rancher_harvesters.yml: only connected clusters, grouped by a label that they have in Rancher.
 ---
 plugin: vgpu.fleet.rancher_harvesters
 url: https://rancher.example
@@ -172,7 +172,7 @@ class InventoryModule(Source):
         return str(token)
 
     def _reference_to_token(self) -> str | None:
-        """Return what leads to the token where it is used; None if nothing does and it must not be shown."""
+        """Return a reference to the token, to be templated on use, or None if the token must stay hidden."""
         given = self.get_option("token")
         if given is None:
             return as_template(LOOKUP)
