@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Host graphics: a plan carried out, host by host side by side, and awaited together."""
+"""Apply a host graphics plan to the hosts in parallel and wait for the result."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ XORG = "xorg"
 
 
 def apply(session: Session, plan: Plan, *, seconds: float) -> Snapshot:
-    """Write and restart what has to be, wait until it is in force, and read the hosts again."""
+    """Write the configuration, restart Xorg where needed, wait until the settings are effective and read the hosts."""
     todo = [change for change in plan.changes if change.changed]
     with ThreadPoolExecutor(max_workers=min(len(todo), HOSTS_AT_ONCE)) as pool:
         failures = [failed for failed in pool.map(lambda change: _try(session, change), todo) if failed]
@@ -38,7 +38,7 @@ def apply(session: Session, plan: Plan, *, seconds: float) -> Snapshot:
 
 
 def _try(session: Session, change: HostChange) -> FleetError | None:
-    """One host's failure must not hide what became of the others."""
+    """Apply the change and return its error, so that the failure of one host does not hide the other results."""
     try:
         _apply(session, change)
     except FleetError as error:
@@ -57,7 +57,10 @@ def _apply(session: Session, change: HostChange) -> None:
 
 
 def _config(session: Session, host: HostFacts) -> Any:
-    """All devices are named, since others would be given the host's default; but one that is given away has no type."""
+    """Build the graphics configuration of a host.
+
+    List all GPUs, since unlisted GPUs get the host default. Omit GPUs in passthrough mode, which have no type to set.
+    """
     kind = session.vim.host.GraphicsConfig
     devices = []
     for address, wanted in sorted(host.configured.items()):
@@ -75,7 +78,10 @@ def _config(session: Session, host: HostFacts) -> Any:
 
 
 def _await(session: Session, changes: Sequence[HostChange], seconds: float) -> None:
-    """Until the GPUs that nobody uses are what they were configured to be, if they ever are without a reboot."""
+    """Wait until the configured settings are effective on all GPUs without VMs, or until the timeout.
+
+    Some settings become effective only after a reboot.
+    """
     if not changes or seconds <= 0:
         return
     expected = {change.before.reference: change.after for change in changes}

@@ -2,11 +2,11 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Host graphics: from what hosts are to what they should be, or why that cannot be. Pure.
+"""Plan of host graphics changes. Pure.
 
 A host has a default graphics type, an assignment policy, and for each GPU a graphics type and a vGPU mode. The policy
-is in force at once. Types and modes are configured first and in force when Xorg or the host restarts; a GPU that a VM
-uses waits for that VM (vsphere.md 2.2).
+is effective immediately. Types and modes stay pending until Xorg or the host restarts, and on a GPU in use also until
+its VMs release the GPU (vsphere.md 2.2).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.read.inventory 
     ProfileFacts,
 )
 
-# As users write them, and as vSphere does.
+# Values of the options, and their vSphere spelling.
 TYPES = {"shared_direct": SHARED_DIRECT, "shared": SHARED}
 VGPU_MODES = {"same_size": "sameSize", "mixed_size": "mixedSize"}
 MIG_MODE = "multiInstanceGpu"
@@ -68,7 +68,7 @@ class DeviceGraphicsRequest:
 
 @dataclass(frozen=True)
 class HostGraphicsRequest:
-    """What a task asks for; None leaves a thing as it is."""
+    """The requested host graphics. None leaves a setting unchanged."""
 
     graphics_type: str | None = None
     assignment_policy: str | None = None
@@ -105,14 +105,14 @@ def _api(names: Mapping[str, str], value: str | None) -> str | None:
 
 
 def normal_address(address: str) -> str:
-    """`3b:00.0` and `0000:3B:00.0` are the same device."""
+    """Normalize a PCI address: `3b:00.0` and `0000:3B:00.0` are the same device."""
     address = address.strip().casefold()
     return address if address.count(":") > 1 else f"0000:{address}"
 
 
 @dataclass(frozen=True)
 class HostChange:
-    """A host before and after. `restart` tells that Xorg has to be restarted for something to come into force."""
+    """A host before and after a change. `restart` means that Xorg has to restart to make settings effective."""
 
     before: HostFacts
     after: HostFacts
@@ -130,7 +130,7 @@ class HostChange:
 
 @dataclass(frozen=True)
 class Plan:
-    """The changes of all GPU hosts, and what they are made from."""
+    """The changes of all GPU hosts, and the snapshot they are based on."""
 
     snapshot: Snapshot
     changes: tuple[HostChange, ...] = ()
@@ -145,11 +145,11 @@ class Plan:
         return [change.name for change in self.changes if change.restart]
 
     def preview(self) -> Snapshot:
-        """The world as it will be."""
+        """Return the predicted snapshot after the changes."""
         hosts = tuple(change.after for change in self.changes)
         return Snapshot(replace(self.snapshot.inventory, hosts=hosts))
 
-    # Results; each takes what has become of the hosts.
+    # Results, each based on a snapshot of the hosts after the changes.
     def host_records(self, found: Snapshot) -> list[dict[str, Any]]:
         return [host_record(host, restarted=host.name in self.restarted) for host in found.inventory.hosts]
 
@@ -166,7 +166,7 @@ class Plan:
 
 
 def settings(host: HostFacts) -> dict[str, Any]:
-    """A host's graphics in the words of the options, for diffs."""
+    """Return the graphics settings of a host in the spelling of the options, for diffs."""
     return {
         "graphics_type": SPELT.get(host.default_type, host.default_type),
         "assignment_policy": host.policy,
@@ -191,7 +191,7 @@ def settings(host: HostFacts) -> dict[str, Any]:
 
 
 def host_record(host: HostFacts, *, restarted: bool = False) -> dict[str, Any]:
-    """A host as the module returns it. `restarted` tells that Xorg was, so that only a reboot is left."""
+    """Return the result record of a host. `restarted`: Xorg was restarted, so pending settings need a reboot."""
     waiting = pending(host)
     in_use = {gpu.address for gpu in host.gpus if gpu.vms}
     shown = settings(host)
@@ -217,7 +217,7 @@ def host_record(host: HostFacts, *, restarted: bool = False) -> dict[str, Any]:
 
 
 def pending_text(host: HostFacts, *, restarted: bool = False) -> str | None:
-    """What is left to do on a host for its configuration to be in force, in a sentence."""
+    """Describe the action that makes the pending settings of a host effective, or return None."""
     waiting = pending(host)
     if not waiting:
         return None
@@ -229,7 +229,7 @@ def pending_text(host: HostFacts, *, restarted: bool = False) -> str | None:
 
 
 def configured(host: HostFacts, gpu: GpuFacts) -> ConfiguredGraphics:
-    """What a GPU is to become; one that is not listed gets the host's default, unless it is given away whole."""
+    """Return the configured graphics of a GPU: the host default if unlisted, and direct if in passthrough mode."""
     if gpu.graphics_type == DIRECT:
         return ConfiguredGraphics(DIRECT)
     listed = host.configured.get(gpu.address)
@@ -239,14 +239,14 @@ def configured(host: HostFacts, gpu: GpuFacts) -> ConfiguredGraphics:
 
 
 def pending(host: HostFacts) -> set[str]:
-    """The GPUs that are not yet what they are configured to be."""
+    """Return the GPUs whose configured settings are not effective yet."""
     return {gpu.address for gpu in host.gpus if not in_force(gpu, configured(host, gpu))}
 
 
 def in_force(gpu: GpuFacts, wanted: ConfiguredGraphics) -> bool:
     if gpu.graphics_type != wanted.graphics_type:
         return False
-    # A GPU that serves no vGPUs has no mode, whatever is configured, and MIG is switched elsewhere.
+    # A GPU that serves no vGPUs has no effective mode, and MIG mode is not set through vSphere.
     if gpu.vgpu_mode not in VGPU_MODES.values() or wanted.vgpu_mode is None:
         return True
     return gpu.vgpu_mode == wanted.vgpu_mode
@@ -260,9 +260,10 @@ def plan(
     restart_xorg: bool = True,
     force: bool = False,
 ) -> Plan:
-    """The changes for all GPU hosts of the snapshot, or an error before anything is done.
+    """Plan the changes of all GPU hosts of the snapshot, or raise an error before any change.
 
-    `named` are hosts that were asked for by name: having no GPU is an error there, and no reason elsewhere.
+    `named` are hosts that the task selects by name. Such a host without a GPU is an error; other hosts without GPUs
+    are skipped.
     """
     hosts = _gpu_hosts(snapshot, named)
     _check_devices(hosts, wish)
@@ -382,7 +383,7 @@ def _names(snapshot: Snapshot, gpu: GpuFacts) -> list[str]:
 
 
 def _restarted(host: HostFacts) -> HostFacts:
-    """As it will be when Xorg has restarted. What a GPU offers afterwards is taken from the table."""
+    """Predict the host after a restart of Xorg. The profiles of a newly shared direct GPU come from the catalog."""
     gpus = tuple(gpu if gpu.vms else _taking_effect(gpu, configured(host, gpu)) for gpu in host.gpus)
     after = replace(host, gpus=gpus)
     details, names = list(host.details), dict.fromkeys(host.profiles)

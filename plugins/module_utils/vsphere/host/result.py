@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The result of a task that manages host graphics: the same keys after a run and in check mode. Pure."""
+"""Result of a host graphics task, with the same keys in check mode. Pure."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.result import r
 
 @dataclass(frozen=True)
 class HostGraphicsResult:
-    """A plan and the hosts after it, or in check mode the hosts as they would be."""
+    """A plan and the hosts after the changes. In check mode, the hosts are predicted."""
 
     plan: Plan
     after: Snapshot

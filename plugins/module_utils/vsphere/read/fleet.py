@@ -2,10 +2,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""From what vCenter shows to the record of the fleet. Pure.
+"""Conversion of the vCenter inventory into a Fleet. Pure.
 
-On vSphere a vGPU exists while its VM runs. So a GPU has a slot for each running vGPU, and one more, empty, that lists
-what the driver offers. VMs that are off claim vGPUs of their cluster, or of their host where DRS is off.
+On vSphere a vGPU exists only while its VM runs. A GPU therefore has a slot for each running vGPU and one empty slot
+with the available profiles. Powered-off VMs claim vGPUs of their cluster, or of their host if DRS is disabled.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.read.occupancy 
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.session import Session
 
 MODES = {"sameSize": record.TIME_SLICED, "mixedSize": record.MIXED_SIZE, "multiInstanceGpu": record.MIG}
-# Since then a GPU takes all types of one size, before only one type (vsphere.md 3.2).
+# Since this version, a GPU accepts all profiles of one size; older versions accept only one profile (vsphere.md 3.2).
 SIZES_PIN = (8, 0, 2)
 
 
@@ -43,11 +43,11 @@ class Snapshot:
 
     @cached_property
     def vms(self) -> Mapping[str, VmFacts]:
-        """VMs of GPU hosts, by id."""
+        """Return the VMs of GPU hosts, by id."""
         return {vm.moid: vm for vm in self.inventory.vms}
 
     def cluster_of(self, holder: record.Holder) -> str:
-        """The id of the cluster that a VM is in; nothing if it is outside of the snapshot."""
+        """Return the id of the VM's cluster, or an empty string if the VM is not in the snapshot."""
         vm = self.vms.get(holder.labels.get("moid", ""))
         return self._cluster_ids.get(vm.host, "") if vm else ""
 
@@ -78,7 +78,7 @@ class Snapshot:
 
     @cached_property
     def known(self) -> ProfileResolver:
-        """The profiles that hosts offer, under the names they have there."""
+        """Return a resolver for the profiles that the hosts offer, in vSphere spelling."""
         return ProfileResolver(sorted({name for host in self.inventory.hosts for name in host.profiles}))
 
     @cached_property
@@ -98,12 +98,12 @@ class Snapshot:
 
     @cached_property
     def _built(self) -> dict[tuple[str, frozenset[str]], tuple[record.Node, GpuAssignment]]:
-        """Keep the record of each host, by its id and the VMs that it is without."""
+        """Return the cache of host records, by host id and excluded VMs."""
         return {}
 
     @cached_property
     def holders(self) -> Mapping[str, record.Holder]:
-        """VMs as the fleet names them, by id. Names need not be unique: then the id tells them apart."""
+        """Return the VMs as holders, by id. VMs that share a name get their id as namespace."""
         counted = Counter(vm.name for vm in self.inventory.vms)
         hosts = {host.moid: host for host in self.inventory.hosts}
         return {
@@ -143,7 +143,7 @@ class Snapshot:
             for vm in vms:
                 if vm.template or (vm.running and vm.moid not in on_gpus.unlisted):
                     continue
-                # Where it runs is known, or where it will run without DRS.
+                # The host is known if the VM runs, or if it will start without DRS.
                 where = host.name if vm.running or not host.drs else None
                 counted = Counter(profile for _key, profile in vm.vgpus)
                 claims.extend(
@@ -249,7 +249,7 @@ class Snapshot:
 
 
 def gpu_name(host: str, address: str) -> str:
-    """Host and PCI address, as GPUs are named on the other platform."""
+    """Return the GPU name, made of host and PCI address as on Harvester."""
     return f"{host}-{address.replace(':', '').replace('.', '')}"
 
 
@@ -258,7 +258,7 @@ def pinned_by_type(host: HostFacts) -> bool:
 
 
 def mode_of(host: HostFacts, gpu: GpuFacts) -> str:
-    """As the host says since 8.0.3; before, MIG is told by its profiles being the only ones."""
+    """Return the mode of a GPU. Before 8.0.3, a GPU is in MIG mode if it offers only MIG profiles."""
     if gpu.vgpu_mode in MODES:
         return MODES[gpu.vgpu_mode]
     listed = offers(host, gpu, any_mode=True)
@@ -266,7 +266,7 @@ def mode_of(host: HostFacts, gpu: GpuFacts) -> str:
 
 
 def offers(host: HostFacts, gpu: GpuFacts, *, any_mode: bool = False) -> tuple[str, ...]:
-    """The profiles that a host lists which are this GPU's, by PCI id or, before 7.0.3, by the board in their name."""
+    """Return the host's profiles for this GPU, matched by PCI id or, before 7.0.3, by the board in the name."""
     if host.details and gpu.device is not None:
         listed = [detail.name for detail in host.details if detail.device == gpu.device]
     else:
@@ -280,7 +280,7 @@ def offers(host: HostFacts, gpu: GpuFacts, *, any_mode: bool = False) -> tuple[s
 
 
 def boards_of(host: HostFacts, gpu: GpuFacts) -> tuple[str, ...]:
-    """By the profiles that belong to its PCI id, else by that id. Boards can share an id."""
+    """Return the possible boards of a GPU, by its profiles or else by its PCI id, which boards can share."""
     named = {one.board for one in map(parse_or_none, offers(host, gpu, any_mode=True)) if one}
     found = {board.name if (board := catalog.find_board(name)) else name for name in named}
     return tuple(sorted(found)) or _boards_by_id(host, gpu)
@@ -296,7 +296,7 @@ def _boards_by_id(host: HostFacts, gpu: GpuFacts) -> tuple[str, ...]:
 
 
 def _framebuffer(host: HostFacts, gpu: GpuFacts, boards: Sequence[str]) -> int | None:
-    """Return the host's figure, else the catalog's; graphicsInfo shows a little less than that (vsphere.md 3.1)."""
+    """Return the framebuffer from the host or else the catalog. graphicsInfo reports slightly less (vsphere.md 3.1)."""
     if gpu.device is not None and gpu.device in host.framebuffers:
         return host.framebuffers[gpu.device]
     known = {board.framebuffer_mib for board in map(catalog.find_board, boards) if board}
@@ -304,7 +304,7 @@ def _framebuffer(host: HostFacts, gpu: GpuFacts, boards: Sequence[str]) -> int |
 
 
 def why_blocked(host: HostFacts, gpu: GpuFacts) -> str:
-    """The first reason for which no VM can get a vGPU of this GPU."""
+    """Return the first reason why this GPU serves no vGPUs."""
     if not host.connected:
         return f"host {host.name} is not connected"
     if host.maintenance:

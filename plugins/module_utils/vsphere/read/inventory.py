@@ -2,10 +2,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What of a vCenter's inventory matters for GPUs, read in two calls and one for each kind of GPU host.
+"""Inventory of the GPU hosts and their VMs, read with two calls plus one call per kind of GPU host.
 
-The first call goes through folders and clusters to all hosts. The second reads the PCI ids of GPU hosts and the VMs
-that are on them; no other VM is read. Names, PCI ids and references are all that is left of vSphere's types.
+The first call traverses folders and clusters to all hosts. The second call reads the PCI ids of the GPU hosts and
+their VMs; other VMs are not read. Apart from object references, the result contains no vSphere types.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ VM_PATHS = ["name", "runtime.powerState", "runtime.host", "config.template", "co
 
 @dataclass(frozen=True)
 class GpuFacts:
-    """A GPU as its host shows it. `vms` are the ids of the VMs on it."""
+    """A GPU as reported by its host. `vms` are the ids of the VMs on the GPU."""
 
     address: str
     name: str = ""
@@ -51,13 +51,13 @@ class GpuFacts:
     vgpu_mode: str | None = None
     memory_kib: int = 0
     vms: tuple[str, ...] = ()
-    # PCI device id in the high and vendor id in the low 16 bits, as vSphere joins them.
+    # PCI device id in the high 16 bits and vendor id in the low 16 bits, as in the vSphere API.
     device: int | None = None
 
 
 @dataclass(frozen=True)
 class ConfiguredGraphics:
-    """What a GPU is configured to be, which it is after a restart of Xorg or of the host at the latest."""
+    """The configured graphics of a GPU, effective at the latest after a restart of Xorg or of the host."""
 
     graphics_type: str
     vgpu_mode: str | None = None
@@ -65,7 +65,7 @@ class ConfiguredGraphics:
 
 @dataclass(frozen=True)
 class ProfileFacts:
-    """A vGPU profile as a host of version 7.0.3 or later describes it."""
+    """A vGPU profile as described by a host of version 7.0.3 or later."""
 
     name: str
     device: int
@@ -78,8 +78,8 @@ class HostFacts:
     name: str
     cluster: str = ""
     datacenter: str = ""
-    # The id of the cluster, or of the host's own compute resource, and the inventory path of the datacenter: names
-    # need not be unique.
+    # The id of the cluster or of the host's own compute resource, and the inventory path of the datacenter, since
+    # names are not unique.
     resource: str = ""
     datacenter_path: str = ""
     drs: bool = False
@@ -90,7 +90,7 @@ class HostFacts:
     default_type: str = SHARED
     policy: str = "performance"
     configured: Mapping[str, ConfiguredGraphics] = field(default_factory=dict, hash=False)
-    # Names of the profiles on offer, and what is known of them: nothing before 7.0.3.
+    # Names and details of the profiles that the host offers. Details are empty before 7.0.3.
     profiles: tuple[str, ...] = ()
     details: tuple[ProfileFacts, ...] = ()
     # Framebuffer in MiB by `GpuFacts.device`.
@@ -103,7 +103,7 @@ class HostFacts:
 
     @property
     def cluster_id(self) -> str:
-        """Tells clusters of one name apart."""
+        """Return an id that distinguishes clusters of the same name."""
         return self.resource or f"{self.datacenter_path or self.datacenter}/{self.cluster}"
 
     @property
@@ -113,7 +113,7 @@ class HostFacts:
 
 @dataclass(frozen=True)
 class VmFacts:
-    """A VM of a GPU host. `vgpus` are pairs of device key and profile, `bindings` the addresses that are known."""
+    """A VM of a GPU host. `vgpus` are pairs of device key and profile, `bindings` the known GPU addresses by key."""
 
     moid: str
     name: str
@@ -150,13 +150,13 @@ def read(
     cluster: str | None = None,
     esxi_hosts: Sequence[str] | None = None,
 ) -> Inventory:
-    """The GPU side of the inventory, or of a part of it: a datacenter, a cluster, hosts by name or shell pattern."""
+    """Read the inventory of all hosts, or of a datacenter, a cluster, or hosts by name or shell pattern."""
     hosts = selected(read_hosts(session), datacenter=datacenter, cluster=cluster, esxi_hosts=esxi_hosts)
     return complete(session, hosts)
 
 
 def read_hosts(session: Session) -> list[HostFacts]:
-    """All hosts, in one call."""
+    """Read all hosts in one call."""
     vim = session.vim
     query = session.vmodl.query.PropertyCollector
 
@@ -227,7 +227,7 @@ def _host(
 
 
 def gpus_of(graphics_info: Any, *, modes: bool) -> tuple[GpuFacts, ...]:
-    """NVIDIA's GPUs among a host's graphics. `modes` tells that the API knows vGPU modes."""
+    """Return the NVIDIA GPUs of a host. `modes`: the API supports vGPU modes."""
     return tuple(
         GpuFacts(
             address=entry.pciId,
@@ -238,13 +238,13 @@ def gpus_of(graphics_info: Any, *, modes: bool) -> tuple[GpuFacts, ...]:
             vms=tuple(moid_of(vm) for vm in entry.vm or []),
         )
         for entry in graphics_info or []
-        # Hosts list the graphics of their service processor as well.
+        # Hosts also list the graphics of their service processor.
         if "nvidia" in f"{entry.vendorName} {entry.deviceName}".casefold()
     )
 
 
 def _datacenter(moid: str, by_id: Mapping[str, Properties], datacenters: Collection[str]) -> tuple[str, str]:
-    """Name and inventory path of the datacenter of a cluster. The root folder is not read, so paths end there."""
+    """Return the name and inventory path of a cluster's datacenter. Paths omit the root folder, which is not read."""
     while moid in by_id and moid not in datacenters:
         moid = moid_of(by_id[moid].get("parent"))
     names: list[str] = []
@@ -261,9 +261,9 @@ def selected(
     cluster: str | None = None,
     esxi_hosts: Sequence[str] | None = None,
 ) -> list[HostFacts]:
-    """The hosts that options mean. A name or pattern that nothing matches is an error with what there is.
+    """Return the selected hosts. A name or pattern without a match is an error that lists the known names.
 
-    Without `esxi_hosts` all of them are meant; an empty list selects none.
+    `esxi_hosts` of None selects all hosts; an empty list selects none.
     """
     chosen = list(hosts)
     if datacenter:
@@ -285,7 +285,7 @@ def selected(
 
 
 def _in_datacenter(hosts: Sequence[HostFacts], wanted: str) -> list[HostFacts]:
-    """By name, or by inventory path such as /europe/dc1."""
+    """Return the hosts of a datacenter, given by name or by inventory path such as /europe/dc1."""
     path = f"/{wanted.strip('/')}"
     chosen = [host for host in hosts if wanted == host.datacenter or path == host.datacenter_path]
     paths = {host.datacenter_path or host.datacenter for host in chosen}
@@ -320,7 +320,7 @@ def _nothing(what: str, name: str, known: Iterable[str]) -> NothingSelected:
 
 
 def complete(session: Session, hosts: Sequence[HostFacts]) -> Inventory:
-    """Hosts with what only GPU hosts have: PCI ids, profiles in detail, and their VMs."""
+    """Add the PCI ids, profile details and VMs of GPU hosts to the hosts."""
     gpu_hosts = [host for host in hosts if host.gpus]
     if not gpu_hosts:
         return Inventory(tuple(hosts), api_version=session.content.about.apiVersion)
@@ -347,13 +347,13 @@ def complete(session: Session, hosts: Sequence[HostFacts]) -> Inventory:
 
 
 def _gpu_host_paths(session: Session) -> list[str]:
-    # Only since 9.1 it says which device of which VM is on which GPU (vsphere.md 1.7).
+    # Since 9.1 the binding names the GPU of each device of a VM (vsphere.md 1.7).
     return [*GPU_HOST_PATHS, "config.assignableHardwareBinding"] if session.has("9.1") else GPU_HOST_PATHS
 
 
 def _with_hardware(host: HostFacts, found: Properties) -> HostFacts:
     devices = {
-        # They are signed shorts (vsphere.md 1.6).
+        # The ids are signed shorts (vsphere.md 1.6).
         entry.id: (entry.deviceId & 0xFFFF) << 16 | entry.vendorId & 0xFFFF
         for entry in found.get("hardware.pciDevice") or []
     }
@@ -380,7 +380,10 @@ def _vm(reference: Any, found: Properties, vgpu: Any, bindings: Mapping[int, str
 
 
 class _ProfileDetails:
-    """Profiles in detail, asked for once for hosts of the same version, boards and profiles: the driver decides."""
+    """Profile details, queried once for all hosts of the same version, boards and profiles.
+
+    The details depend on the driver, which such hosts share.
+    """
 
     def __init__(self, session: Session) -> None:
         self._session = session

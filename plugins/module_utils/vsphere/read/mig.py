@@ -2,9 +2,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""How many MIG instances fit on a GPU of a host, which cuts them when VMs start. Pure.
+"""Number of MIG instances that fit on a GPU. The host creates the instances when VMs start. Pure.
 
-Where the present ones lie is not told, so they are taken to lie well: fewer may fit, and never more.
+vSphere does not report the positions of existing instances. The numbers assume the best positions, so that fewer
+instances may fit, but never more.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.profile import pa
 
 
 def instances(boards: Sequence[str], offered: Iterable[str], present: Iterable[str]) -> dict[str, int]:
-    """The most instances of each profile, the present ones included; nothing for a board that nobody knows."""
+    """Return the maximum number of instances per profile, including existing instances. Empty for unknown boards."""
     geometry = mig.geometry_of(boards[0]) if len(boards) == 1 else None
     if geometry is None:
         return {}

@@ -2,10 +2,11 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Which vGPU of which VM is on which GPU, as far as a host tells. Pure.
+"""Assignment of the vGPUs of running VMs to GPUs. Pure.
 
-A host lists the VMs of each GPU, not their vGPUs (vsphere.md 3.5). One GPU, or one vGPU per GPU of one profile, leaves
-nothing open; otherwise the rule of one size per GPU often decides. What stays open is `ambiguous`.
+A host lists the VMs of each GPU, not their vGPUs (vsphere.md 3.5). The assignment is unique for a VM on one GPU, or
+with one vGPU of one profile per GPU. Otherwise the rule of one size per GPU often decides. VMs for which several
+assignments remain are `ambiguous`.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from dataclasses import dataclass, field
 from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.profile import parse_or_none
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.read.inventory import GpuFacts, VmFacts
 
-# More ways than that are not compared: one of them is taken, as ambiguous.
+# Maximum number of assignments to compare. Beyond this limit, the VM is ambiguous in any case.
 WAYS = 500
 
 Split = tuple[Counter[str], ...]
@@ -25,7 +26,7 @@ Split = tuple[Counter[str], ...]
 
 @dataclass
 class GpuAssignment:
-    """Profiles by GPU address and VM id. `unlisted` VMs run with vGPUs and are on no GPU that says so."""
+    """Profiles by GPU address and VM id. `unlisted` VMs run with vGPUs, but no GPU lists them."""
 
     by_gpu: dict[str, dict[str, Counter[str]]] = field(default_factory=dict)
     ambiguous: set[str] = field(default_factory=set)
@@ -42,7 +43,11 @@ class GpuAssignment:
 def occupancy(
     gpus: Sequence[GpuFacts], running: Sequence[VmFacts], mixing: Mapping[str, bool], *, by_type: bool
 ) -> GpuAssignment:
-    """`mixing` tells of each GPU whether it takes different sizes; `by_type` that equal sizes are not enough."""
+    """Assign the vGPUs of running VMs to GPUs.
+
+    `mixing` maps each GPU to whether it accepts different sizes. With `by_type`, all vGPUs of another GPU have one
+    profile, not only one size.
+    """
     found = GpuAssignment()
     open_questions: list[tuple[VmFacts, list[str]]] = []
     for vm in running:
@@ -91,14 +96,14 @@ def _unevenness(split: Split) -> int:
 
 
 def splits(profiles: Counter[str], parts: int) -> Iterator[Split]:
-    """All ways to divide vGPUs among so many GPUs, each of which gets at least one."""
+    """Yield all ways to divide vGPUs among a number of GPUs with at least one vGPU each."""
     kinds = sorted(profiles.items())
 
     def shares(count: int, left: int) -> Iterator[tuple[int, ...]]:
         if left == 1:
             yield (count,)
             return
-        # Even ones first: the first ways are the likely ones.
+        # Yield even shares first, since even splits are the most likely.
         fair = -(-count // left)
         for mine in sorted(range(count + 1), key=lambda amount: abs(amount - fair)):
             for others in shares(count - mine, left - 1):

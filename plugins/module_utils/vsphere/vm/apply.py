@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A VM brought to what a task asks for: read, decide, apply, and see that it is so."""
+"""Reconcile an existing VM with a request: read, plan, apply and verify."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm.result impor
 )
 
 ATTEMPTS = 6
-# Between attempts, growing: another task on the VM has to end first.
+# Seconds between attempts, multiplied by the attempt number: another task on the VM has to finish first.
 PAUSE = 0.5
 
 
@@ -56,7 +56,7 @@ class IsTemplate(FleetError):
 
 @dataclass(frozen=True)
 class Decision:
-    """A plan with what was found out on the way to it. `host` is None where DRS or vSphere chooses."""
+    """A plan with the request and the hosts it is based on. `host` is None if DRS or vSphere chooses the host."""
 
     plan: VmPlan
     wish: DesiredVm
@@ -65,7 +65,7 @@ class Decision:
 
 
 class HostCache:
-    """All hosts, read when first needed."""
+    """All hosts of the vCenter, read on first access."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -75,7 +75,7 @@ class HostCache:
         return inventory.read_hosts(self._session)
 
     def around(self, machine: VmState, *, only: str = "") -> CandidateHosts:
-        """The hosts of the cluster that a VM is registered in, or the one that the task names."""
+        """Return the hosts of the cluster in which the VM is registered, or only the host that the task names."""
         home = next((host for host in self.all if host.moid == machine.host), None)
         beside = [host for host in self.all if home and host.cluster_id == home.cluster_id]
         if only:
@@ -83,7 +83,7 @@ class HostCache:
         return CandidateHosts(self._session, beside)
 
     def beside(self, machine: VmState) -> Sequence[HostFacts]:
-        """The hosts of its cluster."""
+        """Return the hosts of the VM's cluster."""
         return self.around(machine).hosts
 
     def name(self, moid: str | None) -> str | None:
@@ -91,7 +91,7 @@ class HostCache:
 
 
 class ReconfigureVm:
-    """Changes of a VM that exists."""
+    """Reconfiguration, power changes and deletion of an existing VM."""
 
     def __init__(self, session: Session, request: VmRequest, hosts: HostCache) -> None:
         self._session = session
@@ -136,7 +136,7 @@ class ReconfigureVm:
         return Decision(plan, wish, reach, self._room(machine, plan, reach))
 
     def _finishes(self, machine: VmState) -> bool:
-        """Whether the task can end a creation that was cut off: it says what the VM is made of."""
+        """Return whether the task can complete an interrupted creation, for which it has to name the template."""
         return machine.mark.unfinished and bool(self._request.creation.template)
 
     def _wish(self, machine: VmState, profiles: Sequence[str]) -> DesiredVm:
@@ -147,7 +147,7 @@ class ReconfigureVm:
         return replace(self._request.wish(profiles), options=options)
 
     def _settled(self, machine: VmState) -> Decision | None:
-        """Decided by the VM alone, where no host has to be asked: nothing is to be done, or only to stop or delete."""
+        """Return a decision based on the VM alone if no host data is needed: no change, stop or delete only."""
         wish = self._wish(machine, sorted(machine.vgpus))
         willing = replace(wish, power_cycle=HARD, discard_suspended=True)
         try:
@@ -161,7 +161,7 @@ class ReconfigureVm:
         return Decision(plan, wish)
 
     def _room(self, machine: VmState, plan: VmPlan, reach: CandidateHosts) -> str | None:
-        """The host to start on. Without devices, and without placement, that is not for us to say."""
+        """Return the host to start the VM on. Without devices or placement, leave the choice to vSphere."""
         if not plan.power.start:
             return None
         only = self._request.creation.esxi_host or None
@@ -196,12 +196,12 @@ class ReconfigureVm:
         return self._running.has_run(reference, name)
 
     def finish(self, seen: VmSnapshot, decision: Decision, *, stopped: bool = False) -> VmResult:
-        """Start the VM if it is to run, and look at what came of it."""
+        """Start the VM if the plan says so, and read the resulting state."""
         plan = decision.plan
         seat = None
         if plan.power.start:
             if self._request.creation.template and not seen.machine.mark.stage:
-                # Another run may still be at creating it: its clone had no mark yet when it was read.
+                # Another run may still be creating the VM: the clone had no mark yet when this run read it.
                 fresh = read_vm(self._session, seen.reference, plan.machine.name)
                 refuse_to_start_unfinished(fresh.path, fresh.machine.mark)
             try:
@@ -223,7 +223,7 @@ class ReconfigureVm:
         return VmResult(True, name, seen.machine.moid, seen.machine.uuid, seen.folder, owner, diff=plan.diff())
 
     def _upgrade(self, seen: VmSnapshot, plan: VmPlan) -> bool:
-        """A task of its own: devices of a newer kind are refused before it (vsphere.md 5.4)."""
+        """Upgrade the hardware version in a separate task: older versions reject newer devices (vsphere.md 5.4)."""
         if not plan.upgrades:
             return False
         name, version = seen.machine.name, f"vmx-{plan.preparation.upgrade_to}"
@@ -232,7 +232,7 @@ class ReconfigureVm:
         return True
 
     def _reconfigure(self, seen: VmSnapshot, decision: Decision, *, fresh: bool) -> None:
-        """In one task. If the VM was changed meanwhile, it is read and decided again."""
+        """Reconfigure the VM in one task. If the VM changed in the meantime, read it and plan again."""
         plan = decision.plan
         for attempt in range(1, ATTEMPTS + 1):
             if not fresh:
@@ -258,7 +258,7 @@ class ReconfigureVm:
         return vm_plan.plan(machine, replace(decision.wish, state=PRESENT), self._session.version)
 
     def _bring_back(self, seen: VmSnapshot, decision: Decision, error: FleetError) -> None:
-        """After a change that failed, start the VM again and tell how it differs from before, if it does."""
+        """Restart the VM after a failed change and add its differences from the previous state to the error."""
         name = seen.machine.name
         try:
             self._running.start(seen, sorted(seen.machine.vgpus.elements()), decision.reach, None)
@@ -324,7 +324,7 @@ class ReconfigureVm:
 
 
 def validate_devices(name: str, machine: VmState, wish: DesiredVm, reach: CandidateHosts) -> None:
-    """Refuse what no host could serve, or no VM could have, before anything is changed."""
+    """Reject devices that no host can provide or that cannot be combined in a VM, before any change."""
     if wish.state == ABSENT:
         return
     devices = vm_devices.diff(machine, wish.vgpus, wish.pci_devices, exclusive=wish.exclusive)
@@ -334,7 +334,7 @@ def validate_devices(name: str, machine: VmState, wish: DesiredVm, reach: Candid
         several = sum(together.values()) > 1
         vm_rules.refuse_what_cannot_boot(name, together)
         if several:
-            # A VM below the needed hardware version will have it by then.
+            # A VM with an older hardware version is upgraded before the devices are added.
             needed = needs_of(devices.vgpus, api_version=reach.api_version).hardware_version
             most = reach.most_vgpus(max(machine.hardware_version, needed if wish.prepare else 0))
             vm_rules.refuse_what_cannot_boot(name, together, most=most)
@@ -345,7 +345,7 @@ def validate_devices(name: str, machine: VmState, wish: DesiredVm, reach: Candid
 def choose_host(
     name: str, plan: VmPlan, reach: CandidateHosts, *, without: str, current: str | None, only: str | None
 ) -> str | None:
-    """A host with room, found by the planner; None where DRS makes the choice among those that have it."""
+    """Return the host with free capacity that the planner prefers, or None if DRS chooses among such hosts."""
     devices = plan.devices
     lacking = vm_placement.without_devices(devices.pci, reach.free_pci_devices(without)) if devices.pci else {}
     fleet = reach.snapshot.fleet_without(without)

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A VM made from a template, with its devices, or not at all."""
+"""Create a VM with its devices from a template, and delete the VM if the creation fails."""
 
 from __future__ import annotations
 
@@ -56,14 +56,14 @@ LINKED = "createNewChildDiskBacking"
 
 @dataclass(frozen=True)
 class ClonePlan:
-    """Everything that is needed to make the VM; nothing of it has been done yet."""
+    """The complete plan to create a VM."""
 
     source: VmSnapshot
     decision: Decision
     folder: InventoryItem
     pool: Pool
     spec: Any
-    # The host that a new VM is registered on, if that matters.
+    # The host to register the new VM on, or None if vSphere chooses.
     host: HostFacts | None
     warnings: tuple[str, ...] = ()
 
@@ -118,7 +118,7 @@ class CloneVm:
         return ClonePlan(source, decision, folder, pool, spec, home, (*warnings(plan), *doubts))
 
     def _candidates(self, folder: InventoryItem) -> Sequence[HostFacts]:
-        """The hosts that the options leave."""
+        """Return the hosts that the options select."""
         creation = self._creation
         here = [host for host in self._hosts.all if is_same_path(host.datacenter_path, folder.datacenter)]
         if not here:
@@ -127,7 +127,7 @@ class CloneVm:
         return vm_reach.only_host(chosen, creation.esxi_host) if creation.esxi_host else chosen
 
     def _room(self, plan: VmPlan, reach: CandidateHosts) -> str | None:
-        """The host to start on, if the VM is started and that is for us to say."""
+        """Return the host to start the VM on, or None if the VM is not started or vSphere chooses."""
         only = self._creation.esxi_host or None
         if not self._request.auto or not plan.devices.any or not plan.power.start:
             return only
@@ -158,7 +158,7 @@ class CloneVm:
         elif creation.disk_gb:
             changes += self._disk(source, creation.disk_gb)
         if not plan.upgrades:
-            # Below the needed hardware version devices are refused; they follow after the upgrade (vsphere.md 5.5).
+            # Older hardware versions reject the devices, so they are added after the upgrade (vsphere.md 5.5).
             changes += vm_spec.device_changes(self._session, plan.devices)
         if changes:
             config.deviceChange = changes
@@ -198,12 +198,12 @@ class CloneVm:
             return []
         disk = self._device(source, disks[0].key)
         disk.capacityInKB = gib * KIB_PER_GIB
-        # Both are sizes, and the server takes the other one if they differ.
+        # Set both sizes: the server uses capacityInBytes if they differ.
         disk.capacityInBytes = gib * KIB_PER_GIB * 1024
         return [self._session.vim.vm.device.VirtualDeviceSpec(operation="edit", device=disk)]
 
     def _cards(self, source: VmSnapshot, around: Locations) -> list[Any]:
-        """The template's cards in their order get the networks in theirs; then cards are added or taken away."""
+        """Connect the template's network cards to the networks in order, then add or remove cards."""
         networks = self._creation.networks
         if networks is None:
             return []
@@ -264,7 +264,10 @@ class CloneVm:
             raise
 
     def _complete(self, made: ClonePlan, reference: Any) -> VmResult:
-        """What the clone request could not carry, and the start. The plan is made again from what really came out."""
+        """Apply the changes that the clone request could not contain, and start the VM.
+
+        Plan again from the VM that the clone request created.
+        """
         seen = read_vm(self._session, reference, self.name)
         decision, options = made.decision, {}
         if seen.machine.mark.stage != COMPLETE:
@@ -280,7 +283,7 @@ class CloneVm:
         return self._change.finish(seen, replace(decision, plan=ready))
 
     def _cleaned_up(self, reference: Any, error: FleetError) -> FleetError:
-        """Delete what this run created and could not finish, if that is certain and the VM has never run."""
+        """Delete the VM that this run failed to complete, if the failure is certain and the VM has never run."""
         error.changed = True
         kept = self._why_kept(reference, error)
         if kept:
@@ -297,7 +300,7 @@ class CloneVm:
         return error
 
     def _why_kept(self, reference: Any, error: FleetError) -> str:
-        """Why the VM must not be deleted, or nothing."""
+        """Return the reason to keep the VM, or an empty string."""
         if self._creation.keep_failed:
             return "keep_failed is true"
         if not error.certain:

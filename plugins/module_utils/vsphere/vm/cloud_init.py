@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What a guest's cloud-init finds: user data, meta data and addresses, through guestinfo (DataSourceVMware). Pure."""
+"""User data, metadata and network configuration for cloud-init, passed through guestinfo (DataSourceVMware). Pure."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ META_DATA = "guestinfo.metadata"
 
 
 def guest_info(name: str, creation: CloneOptions, macs: Sequence[str]) -> dict[str, str]:
-    """The options to write; nothing if the task says nothing for the guest. `macs` are those of the cards, in order."""
+    """Return the guestinfo options, empty without cloud-init options. `macs` are the MACs of the cards, in order."""
     addressed = [network for network in creation.networks or () if network.addressed]
     if not creation.user_data and creation.meta_data is None and not addressed:
         return {}
@@ -31,12 +31,12 @@ def guest_info(name: str, creation: CloneOptions, macs: Sequence[str]) -> dict[s
 
 
 def finishing(name: str, creation: CloneOptions, macs: Sequence[str]) -> dict[str, str]:
-    """The options that end the creation of a VM, all in one request."""
+    """Return the options that complete the creation of a VM, for a single request."""
     return {**guest_info(name, creation, macs), STAGE: COMPLETE}
 
 
 def needs_macs(creation: CloneOptions) -> bool:
-    """Whether addresses can only be written once vSphere has given the cards their MACs."""
+    """Return whether the network configuration needs MACs that vSphere assigns to the cards."""
     networks = creation.networks or ()
     return any(network.addressed for network in networks) and not all(network.mac for network in networks)
 
@@ -58,13 +58,13 @@ def _meta_data(name: str, creation: CloneOptions, macs: Sequence[str], *, addres
     if isinstance(given, Mapping):
         data |= given
     if addressed:
-        # An object of JSON is one of YAML too.
+        # JSON is valid YAML.
         data.setdefault("network", network_config(creation.networks or (), macs))
     return json.dumps(data, sort_keys=True)
 
 
 def network_config(networks: Sequence[Network], macs: Sequence[str]) -> dict[str, Any]:
-    """Version 2 of cloud-init's network configuration; cards are told apart by their MACs."""
+    """Return the cloud-init network configuration, version 2. Cards are matched by MAC."""
     cards = {}
     for number, (network, mac) in enumerate(zip(networks, macs, strict=False)):
         card: dict[str, Any] = {"match": {"macaddress": mac}}

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Changes tried out by the server without being made: what check mode asks (vsphere.md 6.2)."""
+"""Dry runs of VM changes on the server, for check mode (vsphere.md 6.2)."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm.decide.plan 
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm.find.read import VmSnapshot
 
 SINCE = "6.7"
-# What the plan itself takes care of before it changes devices.
+# Faults whose cause the plan removes before it changes devices.
 WHILE_ON = ("InvalidPowerState", "DeviceHotPlugNotSupported")
 WHILE_OLD = ("DeviceUnsupportedForVmVersion",)
 
 
 def dry_run(session: Session, seen: VmSnapshot, plan: VmPlan) -> None:
-    """Refused is what the server would refuse on every host in reach."""
+    """Reject changes that the server would reject on every candidate host."""
     checker = session.content.vmCompatibilityChecker
     pool = seen.properties.get("resourcePool")
     if checker is None or pool is None or not session.has(SINCE):
@@ -46,7 +46,7 @@ def dry_run(session: Session, seen: VmSnapshot, plan: VmPlan) -> None:
 
 
 def dry_run_clone(session: Session, subject: Operation, source: Any, folder: Any, name: str, spec: Any) -> None:
-    """A VM that does not exist yet, on a server of any version."""
+    """Dry-run the creation of a VM, on a server of any version."""
     checker = session.content.vmProvisioningChecker
     if checker is None:
         return

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The hosts on which a VM could run, and what they have. Read as far as somebody asks."""
+"""Candidate hosts of a VM and their devices, read on demand."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm.find.read im
 
 
 def only_host(hosts: Sequence[HostFacts], name: str) -> list[HostFacts]:
-    """The host of this name, where an option means one host and takes no pattern."""
+    """Return the host of this name, for options that take a single host instead of patterns."""
     found = [host for host in hosts if host.name == name]
     if not found:
         there = [host.name for host in hosts]
@@ -42,7 +42,7 @@ class CandidateHosts:
 
     @property
     def offers(self) -> dict[str, tuple[str, ...]]:
-        """Profiles by host, whether free or not."""
+        """Return the profiles of each host, free or in use."""
         return {host.name: host.profiles for host in self.hosts}
 
     @property
@@ -58,7 +58,7 @@ class CandidateHosts:
 
     @cached_property
     def places_itself(self) -> bool:
-        """Whether DRS picks the host of a VM that starts: manual DRS only recommends one (vsphere.md 6.1)."""
+        """Return whether DRS chooses the host of a starting VM. Manual DRS only recommends a host (vsphere.md 6.1)."""
         if len(self.hosts) < 2 or not all(host.drs for host in self.hosts):
             return False
         query = self._session.vmodl.query.PropertyCollector
@@ -78,7 +78,7 @@ class CandidateHosts:
         return all(values.get("configurationEx.drsConfig.defaultVmBehavior") != "manual" for _ref, values in found)
 
     def most_vgpus(self, hardware_version: int) -> int | None:
-        """How many vGPUs a VM may have, where a host says so (vsphere.md 1.2)."""
+        """Return the maximum number of vGPUs per VM, or None if no host reports a limit (vsphere.md 1.2)."""
         host = next((one for one in self.hosts if one.profiles and one.browser is not None), None)
         if host is None:
             return None
@@ -95,7 +95,7 @@ class CandidateHosts:
         return max(limits, default=None)
 
     def free_pci_devices(self, without: str) -> dict[str, list[tuple[PciId, str]]]:
-        """What of that no running VM has, apart from the one with this id."""
+        """Return the PCI devices that no running VM has. Ignore the VM with the id `without`."""
         devices = self.pci_devices
         paths = ["runtime.powerState", "runtime.host", "config.hardware.device"]
         vms = [vm for host in self.hosts if devices.get(host.name) for vm in host.vms if moid_of(vm) != without]
@@ -113,7 +113,7 @@ class CandidateHosts:
 
     @cached_property
     def pci_devices(self) -> dict[str, list[tuple[PciId, str]]]:
-        """Ids and labels of what each host has for Dynamic DirectPath, free or not."""
+        """Return the ids and labels of the Dynamic DirectPath devices of each host, free or in use."""
         if not self._session.has("7.0"):
             return {host.name: [] for host in self.hosts}
         usable = [host for host in self.hosts if host.connected and host.browser is not None]
@@ -136,12 +136,12 @@ class CandidateHosts:
 
 
 def _each(listed: Sequence[Any], numbers: Mapping[PciId, int]) -> list[tuple[PciId, str]]:
-    """A host lists a kind of device once, so how many there are is counted among all its PCI devices."""
+    """Return each device. A host lists every kind of device once, so count the devices among all its PCI devices."""
     kinds = [(_ids(entry), str(entry.customLabel or "")) for entry in listed]
     alike = Counter(ids for ids, _label in kinds)
     return [(ids, label) for ids, label in kinds for _number in range(max(1, numbers.get(ids, 0) - alike[ids] + 1))]
 
 
 def _ids(entry: Any) -> PciId:
-    """Ids above 0x7fff come as negative shorts (vsphere.md 1.6)."""
+    """Return the PCI ids as unsigned numbers. Ids above 0x7fff arrive as negative shorts (vsphere.md 1.6)."""
     return (int(entry.vendorId) & 0xFFFF, int(entry.deviceId) & 0xFFFF)

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Stopping and starting a VM, and seeing where it runs and on which GPUs."""
+"""Power control of a VM, and the host and GPUs of a running VM."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm.hosts import
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm.request import VmRequest
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.waiting import until_holds
 
-# How long to wait for a GPU to list a VM that started. The API does not say how current the list is.
+# Maximum time to wait for a GPU to list a started VM. The API does not document how current the list is.
 ASSIGNMENT_SECONDS = 60
-# How long to watch one host before asking again where the VM runs: DRS may have moved it.
+# Time to watch one host before reading the VM's host again, since DRS may have moved the VM.
 HOST_SECONDS = 10
-# How long to watch the power state before looking for the VM's power-on task again.
+# Time to watch the power state before looking for the VM's power-on task again.
 POWER_SECONDS = 5
-# Between attempts to start a VM while another task works on it.
+# Seconds between attempts to start a VM while another task runs on it.
 PAUSE = 0.5
 LONGEST_PAUSE = 5
 
@@ -46,7 +46,7 @@ class ShutdownFailed(FleetError):
 
 
 class NotStarted(FleetError):
-    """The VM did not reach the state poweredOn in time. Whether it still will is not known."""
+    """A VM that did not reach the state poweredOn in time, and may still do so."""
 
     code = "timeout"
     certain = False
@@ -54,7 +54,7 @@ class NotStarted(FleetError):
 
 @dataclass(frozen=True)
 class VmLocation:
-    """Where a running VM is: its host, and the addresses of the GPUs that list it."""
+    """The host of a running VM, and the addresses of the GPUs that list the VM."""
 
     host: str
     gpus: tuple[str, ...] = ()
@@ -93,7 +93,7 @@ class PowerControl:
         self._unless_off(seen, subject, lambda: self._run(subject, seen.reference.PowerOffVM_Task))
 
     def _unless_off(self, seen: VmSnapshot, subject: Operation, stop: Callable[[], Any]) -> bool:
-        """Stop the VM. False if vCenter refuses because the VM is off: somebody else stopped it in the meantime."""
+        """Stop the VM. Return False if vCenter refuses because another client has already stopped the VM."""
         try:
             stop()
         except VsphereError as error:
@@ -110,7 +110,7 @@ class PowerControl:
     def start(
         self, seen: VmSnapshot, vgpus: Sequence[str], reach: CandidateHosts | None, host: str | None
     ) -> VmLocation:
-        """On the given host, or where DRS or vSphere puts it."""
+        """Start the VM on the given host, or on the host that DRS or vSphere chooses."""
         name = seen.machine.name
         subject = Operation(f"power VM {name} on", vm=name, profiles=tuple(sorted(set(vgpus))))
         if host is not None and reach is not None:
@@ -125,13 +125,13 @@ class PowerControl:
         seat = self.seat(seen.reference, name, expected=bool(vgpus))
         only = self._request.creation.esxi_host
         if only and seat.host and seat.host != only:
-            # vCenter falls back to the VM's current host if the named one is not compatible. A running VM is not moved.
+            # vCenter falls back to the VM's current host if the named host is not compatible. Do not move a running VM.
             strayed = f"VM {name} was to start on host {only}, and vCenter started it on {seat.host}."
             seat = replace(seat, warnings=(*seat.warnings, strayed))
         return seat
 
     def _persistently(self, seen: VmSnapshot, subject: Operation, start: Callable[[], Any]) -> None:
-        """Another task on the VM, such as a backup's snapshot, has to end first. That is no failure of the VM."""
+        """Retry the start while another task, such as the VM snapshot of a backup, runs on the VM."""
         deadline = time.monotonic() + self._request.wait_timeout
         pause = PAUSE
         while True:
@@ -148,9 +148,10 @@ class PowerControl:
             pause = min(2 * pause, LONGEST_PAUSE)
 
     def _by_drs(self, subject: Operation, seen: VmSnapshot) -> None:
-        """The success of the outer task says nothing about the VM, and the result need not name the VM's own task.
+        """Start the VM through DRS and wait for its power state.
 
-        The API reference promises a task only for VMs that DRS does not manage. So the power state decides.
+        The outer task succeeds even if the VM does not start, and its result does not always contain the VM's own
+        task: the API reference promises that task only for VMs that DRS does not manage.
         """
         before = self._read(seen.reference, subject, "recentTask")
         known = {moid_of(task) for task in before.get("recentTask") or []}
@@ -160,13 +161,14 @@ class PowerControl:
         attempts = (result.attempted if result else None) or []
         recommended = (result.recommendations if result else None) or []
         if recommended and not attempts:
-            # The VM's own automation level is manual: DRS names a host and leaves the start to the client.
+            # The automation level of the VM is manual: DRS recommends a host and the client has to start the VM.
             self._run(subject, seen.reference.PowerOnVM_Task, *_recommended_host(recommended))
         self._await_power(subject, seen, [attempt.task for attempt in attempts if attempt.task is not None], known)
 
     def _await_power(self, subject: Operation, seen: VmSnapshot, started: list[Any], known: Collection[str]) -> None:
-        """Until the VM is on. Its power-on tasks tell why it is not: those of the result, and those that are newer
-        than the `known` ones.
+        """Wait until the VM is powered on, and raise the error of its power-on task if it fails.
+
+        The power-on tasks are the `started` tasks of the result or, without these, tasks that are not `known`.
         """
         deadline = time.monotonic() + self._request.wait_timeout
         while True:
@@ -185,7 +187,7 @@ class PowerControl:
                 )
 
     def _new_starts(self, found: Properties, subject: Operation, known: Collection[str]) -> list[Any]:
-        """None if the tasks cannot be read, since nothing but the reason of a failure depends on them."""
+        """Return new power-on tasks. Ignore read errors, since the tasks only serve to explain a failure."""
         new = [task for task in found.get("recentTask") or [] if moid_of(task) not in known]
         with suppress(VsphereError):
             read = self._session.read(subject, new, ["info.descriptionId"])
@@ -197,14 +199,14 @@ class PowerControl:
 
     # Seeing
     def power(self, seen: VmSnapshot) -> str:
-        """The power state as vCenter shows it now, or nothing if that cannot be found out."""
+        """Return the current power state, or an empty string if it cannot be read."""
         with suppress(FleetError):
             name = seen.machine.name
             return self._power(seen.reference, Operation(f"tell whether VM {name} runs", vm=name))
         return ""
 
     def has_run(self, reference: Any, name: str) -> bool:
-        """Whether the VM runs or has run, or is about to. An error if that cannot be found out."""
+        """Return whether the VM runs, has run or is being started. Raise an error if this cannot be determined."""
         subject = Operation(f"tell whether VM {name} has run", vm=name)
         found = self._read(reference, subject, "runtime.powerState", "runtime.bootTime", "recentTask")
         if str(found.get("runtime.powerState")) != "poweredOff" or found.get("runtime.bootTime") is not None:
@@ -235,9 +237,10 @@ class PowerControl:
         return until_holds(self._session, subject, reference, paths, holds, timeout=seconds) is not None
 
     def seat(self, reference: Any, name: str, *, host: Any = None, expected: bool = False) -> VmLocation:
-        """Where the VM runs. If GPUs are expected to list it, that is waited for, and its absence is a warning.
+        """Return the location of the running VM.
 
-        The list is what the host shows of its GPUs, not what keeps the VM running: a VM that is not in it may run well.
+        If GPUs are `expected` to list the VM, wait until one does, and warn if none does in time. The list is
+        informational: a VM that no GPU lists can run normally.
         """
         subject = Operation(f"tell where VM {name} runs", vm=name)
         deadline = time.monotonic() + min(ASSIGNMENT_SECONDS, self._request.wait_timeout)
@@ -279,7 +282,7 @@ class PowerControl:
         return self._read(reference, subject, "runtime.host").get("runtime.host")
 
     def _refresh(self, found: Properties, subject: Operation) -> None:
-        """Ask the host to look at its GPUs again. It needs a privilege that few have, and nothing depends on it."""
+        """Request a refresh of the host's GPU list. Ignore errors, since few accounts have the required privilege."""
         manager = found.get("configManager.graphicsManager")
         if manager is not None:
             with suppress(FleetError, AttributeError):

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What a task returns: the same keys after a run and in check mode. Pure."""
+"""Result of a VM task, with the same keys in check mode. Pure."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm.decide.model
 
 @dataclass
 class VmResult:
-    """`devices` are pairs of the name that vSphere gives a device, if it has one yet, and a profile."""
+    """The result of a VM task.
+
+    `vgpus` and `pci_devices` are pairs of the device name in vSphere, if already assigned, and a profile or request.
+    """
 
     changed: bool
     name: str

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Plans in vSphere's own types."""
+"""Conversion of plans into vSphere types."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.session import 
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm.decide.devices import DeviceDiff, PciRequest
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm.decide.plan import VmPlan
 
-# Keys of new devices are negative, and only tell them apart within one request.
+# Keys of new devices are negative and only identify the devices within one request.
 FIRST_KEY = -200
 
 
 def reconfiguration(session: Session, plan: VmPlan, *, guarded: bool = True) -> Any:
-    """All changes as one request. Guarded, it is refused if the VM has been changed since it was read."""
+    """Return all changes as one request. If `guarded`, the server rejects it if the VM changed since it was read."""
     vim = session.vim
     spec = vim.vm.ConfigSpec()
     if guarded and plan.machine.change_version:
@@ -30,7 +30,7 @@ def reconfiguration(session: Session, plan: VmPlan, *, guarded: bool = True) -> 
 
 
 def settings(session: Session, spec: Any, plan: VmPlan) -> None:
-    """Everything of a plan but its devices."""
+    """Add all settings of the plan except its devices to the specification."""
     hardware = plan.hardware
     if "cpus" in hardware:
         spec.numCPUs = hardware["cpus"]
@@ -50,7 +50,7 @@ def options(session: Session, values: Any) -> list[Any]:
 
 
 def device_changes(session: Session, devices: DeviceDiff) -> list[Any]:
-    """Removals come first. No labels are sent: the server counts them itself (vsphere.md 5.2)."""
+    """Return the device changes, removals first. Send no labels, since the server assigns them (vsphere.md 5.2)."""
     kind = session.vim.vm.device.VirtualPCIPassthrough
     change = session.vim.vm.device.VirtualDeviceSpec
     removed = [change(operation="remove", device=kind(key=device.key)) for device in devices.remove]

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The passthrough devices of a VM against those it shall have: what goes, what comes, what stays. Pure."""
+"""Comparison of the current and requested PCI passthrough devices of a VM. Pure."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm.decide.model
 
 @dataclass(frozen=True, order=True)
 class PciRequest:
-    """One device for Dynamic DirectPath, from any host that has it; `label` is the host's label for the device."""
+    """A request for one Dynamic DirectPath device. `label` is the label that the host gives the device."""
 
     ids: PciId
     label: str = ""
@@ -31,7 +31,7 @@ class PciRequest:
 
 @dataclass(frozen=True)
 class DeviceDiff:
-    """What one reconfigure task takes away and adds."""
+    """The devices that a reconfigure task removes and adds, and the devices that the VM has afterwards."""
 
     remove: tuple[PciDevice, ...] = ()
     add_vgpus: tuple[str, ...] = ()
@@ -49,12 +49,12 @@ class DeviceDiff:
 
     @property
     def any(self) -> bool:
-        """Whether the VM will have devices that only some hosts can give it."""
+        """Return whether the VM will have devices that only some hosts provide."""
         return bool(self.vgpus or self.pci)
 
     @property
     def vgpu_counts(self) -> Counter[str]:
-        """The vGPUs that the VM will have."""
+        """Return the number of vGPUs of each profile that the VM will have."""
         return Counter(self.vgpus)
 
 
@@ -65,9 +65,9 @@ def diff(
     *,
     exclusive: bool = True,
 ) -> DeviceDiff:
-    """Multisets: order means nothing, numbers do. None leaves devices of that kind as they are.
+    """Compare the devices as multisets. None leaves the devices of that kind unchanged.
 
-    Of several equal devices those with the lowest keys stay, so that the guest finds them where they were.
+    Of several equal devices, keep those with the lowest keys, so that their position in the guest does not change.
     """
     remove: list[PciDevice] = []
     add_vgpus: list[str] = []
@@ -102,7 +102,10 @@ def request_of(device: PciDevice) -> PciRequest:
 
 
 def _match(has: Sequence[PciDevice], wanted: Sequence[PciRequest]) -> tuple[list[PciRequest], list[PciDevice]]:
-    """What nothing serves yet, and what serves nothing. A device that allows only what is asked for comes first."""
+    """Return the requests without a device and the devices without a request.
+
+    Match devices that allow the fewest ids first.
+    """
     free = sorted(has, key=lambda device: (len(device.allowed), device.key))
     unserved = []
     for request in sorted(wanted):

@@ -2,9 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Whose a VM is and how far its creation came, as its extraConfig says. Pure.
+"""Owner mark and creation stage of a VM, stored in its extraConfig. Pure.
 
-A clone inherits the extraConfig of its source, so every creation writes both keys anew.
+A clone inherits the extraConfig of its source, so every creation writes both keys.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ansible_collections.vgpu.fleet.plugins.module_utils.errors import FleetErro
 DEFAULT_OWNER = "vgpu.fleet"
 OWNER = "vgpu.fleet.owner"
 STAGE = "vgpu.fleet.stage"
-# The clone exists. What cloud-init finds, and what needs a newer hardware version, is still to be written.
+# The clone exists. The cloud-init data and the settings that need a newer hardware version are not written yet.
 CLONED = "cloned"
 COMPLETE = "complete"
 
@@ -37,29 +37,29 @@ class Mark:
 
     @property
     def unfinished(self) -> bool:
-        """A VM that this collection did not make has no stage, and nothing of it is missing."""
+        """Return whether the creation is incomplete. VMs not created by this collection have no stage."""
         return self.stage not in ("", COMPLETE)
 
 
 def mark_of(extra_config: Mapping[str, str]) -> Mark:
-    """Keys come back in the case they were written in, or in lower case."""
+    """Return the mark of a VM. vSphere returns keys in their original case or in lower case."""
     folded = {key.casefold(): value for key, value in extra_config.items()}
     return Mark(folded.get(OWNER, ""), folded.get(STAGE, ""))
 
 
 @dataclass(frozen=True)
 class OwnerClaim:
-    """What a task may base itself on when it takes a VM for its own."""
+    """The owner of a task, and the grounds on which the task may change a VM with another owner mark."""
 
     owner: str = DEFAULT_OWNER
     adopt: bool = False
-    # The task names the VM by uuid or moid.
+    # The task identifies the VM by uuid or moid.
     certain: bool = False
-    # The task says where the VM is.
+    # The task names the location of the VM.
     placed: bool = False
 
     def refuse_foreign(self, path: str, mark: Mark) -> None:
-        """A VM that another owner's tasks made is only touched when it is named beyond doubt."""
+        """Reject a VM of another owner unless the task identifies the VM by uuid or moid."""
         if mark.owner and mark.owner != self.owner and not self.certain:
             raise NotOurs(
                 f"VM {path} belongs to owner {mark.owner}, and this task acts for owner {self.owner}.",
@@ -83,7 +83,7 @@ class OwnerClaim:
             )
 
     def wanted(self, mark: Mark) -> dict[str, str]:
-        """What adopting a VM writes."""
+        """Return the extraConfig that adopts the VM."""
         return {OWNER: self.owner} if self.adopt and mark.owner != self.owner else {}
 
 

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A VM as vSphere has it, without any of vSphere's types. Pure."""
+"""Model of a VM without vSphere types. Pure."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ PciId = tuple[int, int]
 
 @dataclass(frozen=True)
 class PciDevice:
-    """A PCI passthrough device of a VM: a vGPU has a profile, Dynamic DirectPath the ids of what may serve it.
+    """A PCI passthrough device of a VM: a vGPU with a profile, or a Dynamic DirectPath device with its allowed ids.
 
-    One with neither is of a kind that this collection does not manage, and so is any device of a device group, which
-    comes and goes as a whole (vsphere.md 1.4).
+    This collection does not manage devices that have neither, nor devices of a device group, which vSphere adds and
+    removes as a whole (vsphere.md 1.4).
     """
 
     key: int
@@ -54,7 +54,7 @@ class NetworkCard:
 
 @dataclass(frozen=True)
 class VmState:
-    """What matters of a VM, or of the template that one is made from."""
+    """The relevant properties of a VM or template."""
 
     moid: str
     name: str
@@ -90,16 +90,16 @@ class VmState:
 
     @property
     def vgpus(self) -> Counter[str]:
-        """Profiles of all vGPUs that the module manages."""
+        """Return the profiles of all vGPUs that the module manages."""
         return Counter(device.profile for device in self.managed if device.profile)
 
     @property
     def foreign_vgpus(self) -> Counter[str]:
-        """Profiles of vGPUs in device groups, which count for limits and are left alone."""
+        """Return the profiles of vGPUs in device groups. They count towards limits but are not changed."""
         return Counter(device.profile for device in self.devices if device.profile and not device.managed)
 
     def differences(self, other: VmState) -> list[str]:
-        """What is different in the other state of the same VM, of all that the module can change, in words."""
+        """Describe the differences from another state of the same VM in all properties that the module can change."""
         found = [
             f"{what} was {mine} and is {its}"
             for what, mine, its in (
@@ -129,5 +129,5 @@ def pci_id(ids: Sequence[int]) -> str:
 
 
 def counted(amounts: Mapping[str, int]) -> str:
-    """Profiles with their numbers, for messages."""
+    """Format profiles with their counts for a message."""
     return ", ".join(f"{count} x {name}" for name, count in sorted(amounts.items()) if count) or "none"

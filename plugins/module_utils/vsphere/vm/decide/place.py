@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Where a task says that a VM is, and whether that is true of a VM that exists. Pure."""
+"""Comparison of the requested location of a VM with its actual location. Pure."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from ansible_collections.vgpu.fleet.plugins.module_utils.errors import FleetError
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.names import path_parts, real_name
 
-# The folder that holds all VMs of a datacenter, by the name it has in paths.
+# The name in paths of the folder that holds all VMs of a datacenter.
 VM_FOLDER = "vm"
-# The pool that every cluster has and that nobody names.
+# The root resource pool of a cluster, which users do not name.
 ROOT_POOL = "Resources"
 
 
@@ -23,7 +23,7 @@ class VmElsewhere(FleetError):
 
 @dataclass(frozen=True)
 class Place:
-    """As the task says it. What is empty was not said."""
+    """The requested location of a VM. Empty fields were not set."""
 
     datacenter: str = ""
     folder: str = ""
@@ -42,14 +42,14 @@ class Place:
 
 @dataclass(frozen=True)
 class Location:
-    """Where a VM is. `datacenter` and `path` are inventory paths, `pool` is a path below the cluster."""
+    """The actual location of a VM. `datacenter` and `path` are inventory paths, `pool` is a path below the cluster."""
 
     path: str
     datacenter: str = ""
     cluster: str = ""
     pool: str = ""
     running: bool = False
-    # The host, and all hosts of its cluster. Only read if a task names a host.
+    # The host and all hosts of its cluster, read only if the task names a host.
     host: str = ""
     beside: tuple[str, ...] = ()
 
@@ -59,17 +59,17 @@ class Location:
 
 
 def is_datacenter(given: str, path: str) -> bool:
-    """Whether a datacenter is meant, by its name or by its inventory path."""
+    """Return whether `given` is the name or the inventory path of the datacenter."""
     return "/" + "/".join(path_parts(given)) == path or real_name(given) == real_name(path.rpartition("/")[2])
 
 
 def folder_path(folder: str, datacenter: str) -> str:
-    """`/dc1/vm/team` from any of the ways to write it, or nothing where the datacenter is not said."""
+    """Return a path such as `/dc1/vm/team` for any notation of a folder, or "" if the datacenter is unknown."""
     parts, home = path_parts(folder), path_parts(datacenter)
     if folder.startswith("/"):
         return _joined(parts)
     if VM_FOLDER in parts[1:]:
-        # It begins with the datacenter, by name or by path.
+        # The folder begins with the name or the path of its datacenter.
         end = parts.index(VM_FOLDER, 1)
         if parts[:end] in (home, home[-1:]) or (not home and end == 1):
             return _joined([*(home or parts[:end]), *parts[end:]])
@@ -79,14 +79,14 @@ def folder_path(folder: str, datacenter: str) -> str:
 
 
 def is_pool(given: str, pool: str, cluster: str) -> bool:
-    """Whether a resource pool is meant: by name, by path below its cluster, or with the cluster before it."""
+    """Return whether `given` is the name of the resource pool, or its path with or without the cluster."""
     wanted = given.strip("/")
     paths = (pool, f"{cluster}/{pool}", f"{cluster}/{ROOT_POOL}/{pool}")
     return wanted in paths or wanted == pool.rpartition("/")[2]
 
 
 def contradictions(place: Place, location: Location) -> list[str]:
-    """What the task says about the place of a VM and is not true."""
+    """Return the differences between the requested and the actual location of a VM."""
     wrong = []
     if place.datacenter and not is_datacenter(place.datacenter, location.datacenter):
         wrong.append(f"its datacenter is {location.datacenter}, not {place.datacenter}")
@@ -103,14 +103,14 @@ def compute_contradictions(place: Place, location: Location) -> list[str]:
         wrong.append(f"its resource pool is {location.cluster}/{location.pool}, not {place.resource_pool}")
     if place.esxi_host and location.running and location.host != place.esxi_host:
         wrong.append(f"it runs on host {location.host or 'not known'}, not on {place.esxi_host}")
-    # The host of a stopped VM is only where it is registered; it starts on any host of its cluster.
+    # A stopped VM is only registered on its host and can start on any host of its cluster.
     if place.esxi_host and not location.running and place.esxi_host not in location.beside:
         wrong.append(f"host {place.esxi_host} is not in its cluster, {location.cluster or 'not known'}")
     return wrong
 
 
 def elsewhere(said: str, found: list[tuple[Location, list[str]]]) -> VmElsewhere:
-    """`said` is the VM as the task names it; `found` are the VMs that were found, each with what is not true of it."""
+    """Return the error for VM `said` of the task. `found` lists VMs of that name with their contradictions."""
     each = "; ".join(f"{location.path}: {', '.join(wrong)}" for location, wrong in found)
     return VmElsewhere(
         f"VM {said} is not where the task says ({each}).",

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Which hosts have room for all devices of a VM, and why the others have not. Pure: the planner decides."""
+"""Selection of the hosts with free capacity for all devices of a VM, based on the planner. Pure."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class NoRoom(FleetError):
 
 @dataclass(frozen=True)
 class HostCandidates:
-    """Hosts with room, the best first; hosts where only the driver knows; and the reasons of the rest."""
+    """Hosts with free capacity, best first; hosts where only the driver can tell; and reasons for all other hosts."""
 
     fitting: tuple[str, ...] = ()
     unsure: tuple[str, ...] = ()
@@ -45,7 +45,7 @@ class HostCandidates:
 
 
 def without_devices(wanted: Sequence[PciRequest], devices: Mapping[str, Sequence[tuple[PciId, str]]]) -> dict[str, str]:
-    """The hosts that lack whole devices, with what they lack. `devices` are those that are free, by host."""
+    """Return the hosts that lack requested PCI devices, with the reason. `devices` are the free devices by host."""
     needed = Counter(wanted)
     each = counted({f"PCI device {request}": count for request, count in needed.items()})
     return {host: f"it has not {each} to give" for host, has in devices.items() if not serves(has, needed)}
@@ -54,10 +54,10 @@ def without_devices(wanted: Sequence[PciRequest], devices: Mapping[str, Sequence
 def rooms(
     fleet: Fleet, vgpus: Mapping[str, int], *, current: str | None = None, lacking: Mapping[str, str] | None = None
 ) -> HostCandidates:
-    """Each host for itself, since all devices of a VM come from one. The fleet is the one without the VM.
+    """Check each host separately, since all devices of a VM come from one host. `fleet` does not contain the VM.
 
-    The host on which the VM is registered comes first, then those whose GPUs are in use anyway. `lacking` are hosts
-    that cannot take the VM for another reason.
+    Prefer the host on which the VM is registered, then hosts whose GPUs are already in use. `lacking` maps hosts that
+    cannot take the VM for another reason to that reason.
     """
     fitting: list[tuple[bool, bool, str]] = []
     unsure: list[str] = []
@@ -102,7 +102,7 @@ def _why_not(alone: Fleet, vgpus: Mapping[str, int]) -> str:
         return ""
     if not node.gpus:
         return "it has no GPU"
-    # All its vGPUs one after the other: on a GPU in MIG mode each leaves less room for the next.
+    # Admit all vGPUs in sequence, since each vGPU reduces the remaining capacity of a GPU in MIG mode.
     offered = {gpu.name: [name for slot in gpu.slots for name in slot.offered or ()] for gpu in node.gpus}
     if HostCapacity(node, offered).admit(vgpus, Holder("")):
         return ""
@@ -110,7 +110,7 @@ def _why_not(alone: Fleet, vgpus: Mapping[str, int]) -> str:
 
 
 def _obstacles(alone: Fleet, vgpus: Mapping[str, int]) -> Iterable[str]:
-    """One sentence for each GPU that takes none of a profile, or for a profile that none of them is for."""
+    """Yield a reason for each GPU that has no capacity for a profile, and for each profile that no GPU supports."""
     for profile in sorted(vgpus):
         parsed = parse_or_none(profile)
         if parsed is None:
@@ -128,9 +128,10 @@ def _obstacles(alone: Fleet, vgpus: Mapping[str, int]) -> Iterable[str]:
 
 
 def _only_the_driver_knows(alone: Fleet, vgpus: Mapping[str, int]) -> bool:
-    """Where sizes mix a count is an estimate, and so it is for the instances of an unknown board.
+    """Return whether only the driver can tell if the vGPUs fit.
 
-    Then the server has the last word. What the slices of a known board do not give, it does not either.
+    The capacity is an estimate for mixed-size GPUs and for the MIG instances of unknown boards. For known boards, the
+    slices are exact.
     """
     node = alone.nodes[0]
     parsed = [profile for profile in map(parse_or_none, vgpus) if profile]

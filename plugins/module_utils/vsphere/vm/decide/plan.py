@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Everything a task changes of a VM, computed before any of it: the answer of check mode, the diff, and the order."""
+"""Plan of all changes to a VM, computed first. Provides the check mode result, the diff and the order of steps."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm.decide.requi
 
 @dataclass(frozen=True)
 class DesiredVm:
-    """What a task asks for, with profiles by the names that vSphere uses. None leaves a thing as it is."""
+    """The requested VM, with profiles in vSphere spelling. None leaves a setting unchanged."""
 
     state: str
     vgpus: Mapping[str, int] | None = None
@@ -42,13 +42,13 @@ class DesiredVm:
     cpus: int | None = None
     memory_mb: int | None = None
     annotation: str | None = None
-    # Options to write: the mark, and for a VM that was not finished what its guest finds. Values can be secret.
+    # extraConfig to write: the mark, and the cloud-init data of an unfinished VM. Values can be secret.
     options: Mapping[str, str] = field(default_factory=dict, hash=False, repr=False)
 
 
 @dataclass(frozen=True)
 class VmPlan:
-    """`machine` is the VM as it is, or the template that it is made from."""
+    """The changes to a VM. `machine` is the current VM, or the template of a new VM."""
 
     machine: VmState
     state: str
@@ -56,7 +56,7 @@ class VmPlan:
     preparation: SettingsChange = field(default_factory=SettingsChange)
     hardware: Mapping[str, Any] = field(default_factory=dict, hash=False)
     power: PowerPlan = field(default_factory=PowerPlan)
-    # What the devices need and the VM lacks, where the task does not want it prepared.
+    # Settings that the devices require and the VM lacks, if the task disables prepare.
     lacking: tuple[str, ...] = ()
     creates: bool = False
     options: Mapping[str, str] = field(default_factory=dict, hash=False, repr=False)
@@ -83,7 +83,7 @@ class VmPlan:
         return bool(self.power.stop and self.power.start)
 
     def diff(self, name: str = "", more: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        """What is shown with --diff; `more` are further settings of a VM that is created."""
+        """Return the output for --diff. `more` are further settings of a new VM."""
         if self.deletes:
             return {"before": describe(self.machine), "after": {}}
         if self.creates:
@@ -93,7 +93,7 @@ class VmPlan:
 
     @property
     def _marks(self) -> dict[str, str]:
-        """What of the options may be shown."""
+        """Return the marks, which are the only options that may be shown."""
         shown = {"owner": OWNER, "stage": STAGE}
         return {name: self.options[key] for name, key in shown.items() if key in self.options}
 
@@ -141,7 +141,7 @@ def plan(machine: VmState, wish: DesiredVm, api_version: tuple[int, ...], *, cre
 
 
 def why_off(made: VmPlan) -> list[str]:
-    """The changes that only a powered-off VM takes."""
+    """Return the changes that require a powered-off VM."""
     reasons = []
     devices, machine, hardware = made.devices, made.machine, made.hardware
     added = [*devices.add_vgpus, *map(str, devices.add_pci)]
@@ -150,12 +150,12 @@ def why_off(made: VmPlan) -> list[str]:
     removed = [device.profile or str(vm_devices.request_of(device)) for device in devices.remove]
     if removed:
         reasons.append(f"remove {_counts(removed)}")
-    # A reservation can be locked, and an option written, at any time.
+    # Locking the memory reservation and writing extraConfig do not require a powered-off VM.
     if made.upgrades:
         reasons.append(f"the hardware version becomes vmx-{made.preparation.upgrade_to}")
     if "cpus" in hardware and not (machine.cpu_hot_add and hardware["cpus"] > machine.cpus):
         reasons.append(f"the CPUs become {hardware['cpus']}")
-    # Memory does not grow at run time beside passthrough devices, whatever the VM's settings say.
+    # vSphere does not hot-add memory to VMs with passthrough devices, regardless of the VM's settings.
     grows_hot = machine.memory_hot_add and not machine.devices
     if "memory_mb" in hardware and not (grows_hot and hardware["memory_mb"] > machine.memory_mb):
         reasons.append(f"the memory becomes {hardware['memory_mb']} MB")

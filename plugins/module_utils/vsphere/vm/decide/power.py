@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Whether a VM has to be stopped and started, and whether that is allowed. Pure."""
+"""Plan of the power changes of a VM, within the permissions of the task. Pure."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class SuspendedVm(FleetError):
 
 @dataclass(frozen=True)
 class PowerPlan:
-    """`stop` is empty, soft or hard; `after` the power state in the end."""
+    """The power changes of a VM. `stop` is empty, soft or hard; `after` is the final power state."""
 
     stop: str = ""
     start: bool = False
@@ -51,7 +51,7 @@ def power_plan(
     power_cycle: str = NEVER,
     discard_suspended: bool = False,
 ) -> PowerPlan:
-    """`reasons` are the changes that only a powered-off VM takes."""
+    """Plan the power changes of a VM. `reasons` are the changes that require a powered-off VM."""
     wanted = {POWERED_ON: ON, POWERED_OFF: OFF, ABSENT: OFF, PRESENT: machine.power}[state]
     must_stop = bool(reasons) or state in (POWERED_OFF, ABSENT)
     if machine.power == OFF:
@@ -60,7 +60,7 @@ def power_plan(
         return _suspended(machine, wanted, reasons, must_stop=must_stop, discard=discard_suspended)
     if not must_stop:
         return PowerPlan(after=ON)
-    # Whoever asks for a stopped VM has asked for it to be stopped; only that is to be as gentle as can be.
+    # state: powered_off already permits stopping the VM. Shut down the guest unless power_cycle is hard.
     if power_cycle == NEVER and state != POWERED_OFF:
         raise _refusal(machine, state, reasons)
     return PowerPlan(stop=HARD if power_cycle == HARD else SOFT, start=wanted == ON, after=wanted)
@@ -75,7 +75,7 @@ def _suspended(machine: VmState, wanted: str, reasons: Sequence[str], *, must_st
             f"VM {machine.name} is suspended and would have to be powered off, which loses what its memory holds.{why}",
             hint="Resume it and shut it down, or allow it with discard_suspended: true.",
         )
-    # Its former state is gone with the suspended memory; what remains is a stopped VM.
+    # The suspended memory is discarded, so the VM is stopped.
     after = ON if wanted == ON else OFF
     return PowerPlan(stop=HARD, start=after == ON, after=after)
 

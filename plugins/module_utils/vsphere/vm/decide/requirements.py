@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What a VM needs besides the devices themselves to start with them (vsphere.md 4). Pure."""
+"""VM settings that passthrough devices require (vsphere.md 4). Pure."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm.decide.devic
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm.decide.model import VmState
 
 EFI = "efi"
-# Assignable hardware came with ESXi 7.0 and this hardware version.
+# ESXi 7.0 introduced assignable hardware with this hardware version.
 HARDWARE_VERSION = 17
 ASSIGNABLE_SINCE = (7, 0)
 USE_MMIO = "pciPassthru.use64bitMMIO"
 MMIO_SIZE = "pciPassthru.64bitMMIOSizeGB"
 LARGE_MIB = 16 * 1024
 NVIDIA = 0x10DE
-# Starts with the default region, whatever its profile (Broadcom's article 323402).
+# Boards that start with the default MMIO region, regardless of the profile (Broadcom's article 323402).
 SMALL_BOARDS = ("t4",)
 
 
@@ -34,7 +34,7 @@ class NeedsEfi(FleetError):
 
 @dataclass(frozen=True)
 class Requirements:
-    """What a set of devices asks of the VM that has them."""
+    """The requirements of a set of devices for their VM."""
 
     memory_locked: bool = False
     hardware_version: int = 0
@@ -47,7 +47,7 @@ class Requirements:
 
 @dataclass(frozen=True)
 class SettingsChange:
-    """Settings to write. Nothing in it makes anything smaller."""
+    """Settings to write. Never reduces a value."""
 
     lock_memory: bool = False
     upgrade_to: int = 0
@@ -61,7 +61,7 @@ class SettingsChange:
 
     @property
     def words(self) -> list[str]:
-        """The settings, as a user would name them."""
+        """Describe the settings for messages."""
         words = {
             "memory_reservation_locked": "the memory reservation is locked",
             "hardware_version": f"the hardware version becomes vmx-{self.upgrade_to}",
@@ -89,7 +89,7 @@ def needs_of(
 
 
 def mmio_gib(framebuffers_mib: Iterable[int]) -> int:
-    """All framebuffers together, rounded up to a power of two, and that doubled (Broadcom's article 323402)."""
+    """Round the sum of the framebuffers up to a power of two and double it (Broadcom's article 323402)."""
     total = -(-sum(framebuffers_mib) // 1024)
     return 2 << (total - 1).bit_length() if total else 0
 
@@ -117,7 +117,7 @@ def prepare(machine: VmState, needs: Requirements) -> SettingsChange:
 
 
 def refuse_without_efi(machine: VmState, needs: Requirements, *, creating: bool) -> None:
-    """Firmware is never changed: an installed guest, in a template as well as in a VM, would not boot again."""
+    """Reject devices that require EFI. Do not change the firmware, since an installed guest would no longer boot."""
     if not needs.efi or machine.firmware == EFI:
         return
     what = "Template" if creating else "VM"
@@ -130,7 +130,7 @@ def refuse_without_efi(machine: VmState, needs: Requirements, *, creating: bool)
 
 
 def mmio_settings(extra_config: Mapping[str, str]) -> tuple[bool, int]:
-    """Whether 64-bit MMIO is on, and the size of its region in GB. Keys and values come in any case."""
+    """Return whether 64-bit MMIO is enabled, and the size of its region in GB. Ignore the case of keys and values."""
     folded = {key.casefold(): value for key, value in extra_config.items()}
     enabled = folded.get(USE_MMIO.casefold(), "").strip().casefold() == "true"
     size = folded.get(MMIO_SIZE.casefold(), "").strip()
@@ -143,7 +143,7 @@ def _framebuffers(profiles: Sequence[str]) -> list[int]:
 
 
 def _whole_board(request: PciRequest) -> int:
-    """A device that is no GPU, or one that the catalogue lacks, counts as none: its owner knows what it needs."""
+    """Return the framebuffer of a GPU, or 0 for devices that are not a GPU or not in the catalog."""
     vendor, device = request.ids
     boards = catalog.boards_with_pci_id(f"{device:04x}") if vendor == NVIDIA else ()
     large = [board.framebuffer_mib for board in boards if board_key(board.name) not in SMALL_BOARDS]

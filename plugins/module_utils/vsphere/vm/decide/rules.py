@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What keeps a VM with vGPUs from starting: refused with names before anything is changed. Pure."""
+"""Validation of the devices of a VM before any change. Pure."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class NoSuchDevice(FleetError):
 
 
 def wanted_vgpus(asked: Sequence[Mapping[str, Any]] | None, names: Iterable[str]) -> Counter[str] | None:
-    """How many of each profile, by the names that the system itself uses."""
+    """Return the requested number of vGPUs per profile, with profiles in vSphere spelling."""
     if asked is None:
         return None
     known = ProfileResolver(names)
@@ -48,7 +48,7 @@ def wanted_vgpus(asked: Sequence[Mapping[str, Any]] | None, names: Iterable[str]
 
 
 def _resolved(spelling: str, known: ProfileResolver) -> str:
-    """What the system lists, or else the spelling it would have there."""
+    """Return the profile in vSphere spelling, or unchanged if the profile is unknown."""
     try:
         return vsphere_name(known.resolve(spelling))
     except UnknownProfile:
@@ -68,7 +68,7 @@ def wanted_pci_devices(asked: Sequence[Mapping[str, Any]] | None) -> list[PciReq
 
 
 def refuse_what_cannot_boot(vm: str, vgpus: Mapping[str, int], *, most: int | None = None) -> None:
-    """Rules of NVIDIA's driver, and the server's own limit if it is known."""
+    """Reject combinations of vGPUs that NVIDIA's driver does not support, or that exceed the server's limit `most`."""
     parsed = [profile for profile in map(parse_or_none, (name for name in sorted(vgpus) if vgpus[name])) if profile]
     if len({board_key(profile.board) for profile in parsed}) > 1:
         raise CannotBoot(
@@ -94,7 +94,7 @@ def refuse_what_cannot_boot(vm: str, vgpus: Mapping[str, int], *, most: int | No
 
 
 def refuse_what_no_host_offers(vm: str, vgpus: Mapping[str, int], offers: Mapping[str, Iterable[str]]) -> None:
-    """All vGPUs of a VM come from one host. `offers` are profiles by host, free or not."""
+    """Reject vGPUs that no single host offers. `offers` are the profiles of each host, free or in use."""
     by_host = {host: set(profiles) for host, profiles in offers.items()}
     everything = set().union(*by_host.values())
     for profile in sorted(vgpus):
@@ -128,7 +128,10 @@ def _not_offered(vm: str, profile: str, everything: set[str]) -> NotOffered:
 def refuse_what_no_host_has(
     vm: str, requests: Sequence[PciRequest], devices: Mapping[str, Sequence[tuple[PciId, str]]]
 ) -> None:
-    """`devices` are ids and labels of what each host has for Dynamic DirectPath, free or not."""
+    """Reject PCI devices that no single host has.
+
+    `devices` are the ids and labels of the Dynamic DirectPath devices of each host, free or in use.
+    """
     needed = Counter(requests)
     if not needed or any(serves(has, needed) for has in devices.values()):
         return
@@ -147,7 +150,7 @@ def refuse_what_no_host_has(
 
 
 def serves(has: Sequence[tuple[PciId, str]], needed: Counter[PciRequest]) -> bool:
-    """Whether a host with these devices can give all that are needed."""
+    """Return whether a host with these devices can provide all needed devices."""
     labelled = all(_count(has, request) >= count for request, count in needed.items() if request.label)
     by_ids: Counter[PciId] = Counter()
     for request, count in needed.items():

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Which VMs a task can mean: by path in one call, by name in one call over all folders, by moid, or by uuid in two."""
+"""Lookup of VMs by path, by name in all folders or by moid, with one call each, and by uuid with two calls."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class FolderNotFound(FleetError):
 
 @dataclass(frozen=True)
 class VmSelector:
-    """How a task names a VM."""
+    """The options by which a task identifies a VM."""
 
     name: str = ""
     folder: str = ""
@@ -43,7 +43,7 @@ class VmSelector:
 
     @property
     def certain(self) -> bool:
-        """Whether the VM is named beyond doubt."""
+        """Return whether the options identify the VM uniquely."""
         return bool(self.uuid or self.moid)
 
     @property
@@ -56,13 +56,13 @@ class VmSelector:
 
     @property
     def folder_path(self) -> str:
-        """The folder as an inventory path, if the task says enough for one."""
+        """Return the folder as an inventory path, or an empty string if the options do not determine the path."""
         return folder_path(self.folder, self.datacenter) if self.folder else ""
 
 
 @dataclass(frozen=True)
 class InventoryItem:
-    """A VM, a VM folder or a datacenter in the inventory, with its path and that of its datacenter."""
+    """A VM, VM folder or datacenter, with its own inventory path and the path of its datacenter."""
 
     reference: Any
     path: str
@@ -83,14 +83,14 @@ class InventoryItem:
 
 
 class VmFinder:
-    """All VMs and VM folders of a vCenter with their paths, read in one call when first needed."""
+    """All VMs and VM folders of a vCenter with their paths, read in one call on first access."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
 
     # Finding VMs
     def candidates(self, identity: VmSelector) -> list[Any]:
-        """The VMs that a task can mean by id, or by name, datacenter and folder."""
+        """Return the VMs that match the id, or the name, datacenter and folder."""
         if identity.moid:
             found = self._by_moid(identity)
             return [found] if found else []
@@ -101,7 +101,7 @@ class VmFinder:
         found = self._by_path(f"{path}/{stored_name(identity.name)}") if path else None
         if found is not None:
             return [found]
-        # A datacenter that is named without the folders above it has another path than the one that was tried.
+        # A datacenter given without its parent folders has a different path than the one tried above.
         datacenter = self.datacenter(identity.datacenter).path if identity.datacenter else ""
         return [
             entry.reference
@@ -110,7 +110,7 @@ class VmFinder:
         ]
 
     def named(self, name: str) -> list[InventoryItem]:
-        """All VMs and templates of this name, in any folder of any datacenter."""
+        """Return all VMs and templates of this name, in any folder of any datacenter."""
         return [entry for entry in self.vms if entry.name == name]
 
     def not_found(self, identity: VmSelector) -> VmNotFound:
@@ -148,7 +148,7 @@ class VmFinder:
         return reference if found and found[0][1] else None
 
     def _by_uuid(self, identity: VmSelector) -> Any | None:
-        """The uuid that the BIOS shows the guest, which copies of a VM may share, or that of the instance."""
+        """Return the VM with this BIOS uuid, which copies of a VM may share, or with this instance uuid."""
         search, subject = self._session.content.searchIndex, Operation(f"find the VM {identity.said}")
         found: dict[str, Any] = {}
         for of_instance in (False, True):
@@ -170,7 +170,7 @@ class VmFinder:
         return found if isinstance(found, self._session.vim.VirtualMachine) else None
 
     def template(self, name: str, *, datacenter: str = "") -> Any:
-        """By inventory path or by name, in the VM's own datacenter first."""
+        """Return the template by inventory path or by name, with preference for the VM's own datacenter."""
         found = self._by_path("/" + "/".join(path_parts(name))) if "/" in name else None
         if found is None:
             known = self.named(real_name(name))
@@ -187,7 +187,7 @@ class VmFinder:
 
     # Folders and datacenters
     def datacenter(self, name: str) -> InventoryItem:
-        """By name or inventory path. Several of one name can be in different folders."""
+        """Return the datacenter by name or inventory path. Datacenters in different folders can share a name."""
         paths = [entry.path for entry in self.datacenters]
         exact = [entry for entry in self.datacenters if entry.path == "/" + "/".join(path_parts(name))]
         found = exact or [entry for entry in self.datacenters if is_datacenter(name, entry.path)]
@@ -201,7 +201,7 @@ class VmFinder:
         return found[0]
 
     def folder(self, identity: VmSelector) -> InventoryItem:
-        """Where a new VM is put."""
+        """Return the folder for a new VM."""
         path = identity.folder_path if identity.folder.startswith("/") else ""
         if not path:
             if identity.datacenter or len(self.datacenters) == 1:
@@ -233,7 +233,7 @@ class VmFinder:
 
     @cached_property
     def _tree(self) -> tuple[tuple[InventoryItem, ...], ...]:
-        """VMs, VM folders and datacenters, sorted by path."""
+        """Return the VMs, VM folders and datacenters, each sorted by path."""
         session = self._session
         vim, query = session.vim, session.vmodl.query.PropertyCollector
         down = [
@@ -284,7 +284,7 @@ class VmFinder:
 
     @property
     def folders(self) -> Sequence[InventoryItem]:
-        """Folders for VMs, which are inside a datacenter."""
+        """Return the VM folders, all of which are inside a datacenter."""
         return self._tree[1]
 
     @property

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Where a new VM goes: resource pool, datastore and networks, by name, out of one call."""
+"""Lookup of the resource pool, datastore and networks of a new VM by name, with one call."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Pool:
 
 
 class Locations:
-    """What the compute resources of some hosts have."""
+    """The resource pools, datastores and networks of the hosts' compute resources."""
 
     def __init__(self, session: Session, hosts: Sequence[HostFacts]) -> None:
         self._session = session
@@ -42,7 +42,7 @@ class Locations:
 
     # Resource pools
     def pool(self, name: str, *, cluster: str = "") -> Pool:
-        """By name or path below the cluster; without a name the cluster's own."""
+        """Return the resource pool by name or path below the cluster, or the root pool if the name is empty."""
         pools = [pool for pool in self._pools() if cluster in ("", pool.resource)]
         wanted = name.strip("/") or ROOT_POOL
         found = [pool for pool in pools if wanted in (pool.path, pool.path.rpartition("/")[2])]
@@ -82,7 +82,7 @@ class Locations:
         return _one("datastore", name, self._of(self._session.vim.Datastore))
 
     def emptiest_of(self, cluster: str) -> Any:
-        """The datastore of a datastore cluster that has the most space left."""
+        """Return the datastore of the datastore cluster with the most free space."""
         pods = self._of(self._session.vim.StoragePod)
         pod = _one("datastore cluster", cluster, pods)
         members = [
@@ -101,7 +101,7 @@ class Locations:
 
     # Networks
     def network(self, name: str) -> Any:
-        """A port group as the backing of a network card."""
+        """Return the network card backing for a port group."""
         vim = self._session.vim
         reference = _one("network", name, self._of(vim.Network))
         backing = vim.vm.device.VirtualEthernetCard

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The VM that a task means, or none: named by the task, and where the task says that it is."""
+"""Lookup of the VM of a task by its name and location."""
 
 from __future__ import annotations
 
@@ -23,7 +23,10 @@ from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm.request impo
 
 
 def look_up(session: Session, request: VmRequest, tree: VmFinder, hosts: HostCache) -> VmSnapshot | None:
-    """A VM of that name that is somewhere else is refused, unless it is in another datacenter than the one meant."""
+    """Return the VM that the request identifies, or None.
+
+    Reject a VM of this name in another location, unless its datacenter lacks the requested cluster or host.
+    """
     identity, place = request.identity, request.place
     candidates = tree.candidates(identity)
     if len(candidates) > 1 and not place.compute:
@@ -42,7 +45,7 @@ def look_up(session: Session, request: VmRequest, tree: VmFinder, hosts: HostCac
 
 
 def left_alone(request: VmRequest, tree: VmFinder) -> list[str]:
-    """The paths of VMs that have the name in question and are not meant."""
+    """Return the paths of other VMs that have the requested name."""
     if request.identity.certain:
         return []
     return [entry.path for entry in tree.named(request.identity.name)]
@@ -62,7 +65,7 @@ def _seen(session: Session, reference: Any, request: VmRequest, hosts: HostCache
 
 
 def _in_reach(seen: VmSnapshot, request: VmRequest, hosts: HostCache) -> bool:
-    """Whether the VM's datacenter has the cluster or host that the task names: names are only unique in there."""
+    """Return whether the VM's datacenter has the requested cluster or host. Names are unique per datacenter only."""
     place = request.place
     if not place.cluster and not place.esxi_host:
         return True

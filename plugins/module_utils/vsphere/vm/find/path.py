@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Inventory paths, put together from names and parents in whatever order vCenter listed them. Pure."""
+"""Inventory paths, built from names and parents in any order. Pure."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ Known = Mapping[str, Mapping[str, Any]]
 
 
 def path_of(moid: str, known: Known) -> str:
-    """Such as `/dc1/vm/team/web`. `known` holds name and parent of everything above, by id."""
+    """Return an inventory path such as `/dc1/vm/team/web`. `known` maps ids to the name and parent of each object."""
     names = [stored_name(str(known[one]["name"])) for one in _upward(moid, known)]
     return "/" + "/".join(reversed(names))
 
 
 def ancestor(moid: str, known: Known, among: Container[str]) -> str:
-    """The id of the object itself or the next one above it that is among these; nothing if there is none."""
+    """Return the id of the object or its nearest ancestor in `among`, or an empty string."""
     return next((one for one in _upward(moid, known) if one in among), "")
 
 
 def _upward(moid: str, known: Known) -> Iterator[str]:
     while moid in known:
         values = known[moid]
-        # A VM in a vApp has no folder of its own, but its vApp has.
+        # A VM in a vApp has no parent folder, but the vApp has one.
         parent = values.get("parentFolder") or values.get("parent") or values.get("parentVApp")
         if parent is None:
-            # The root folder, which is no part of paths, or one above what the user may see.
+            # The root folder, which paths omit, or an object whose parent the user may not read.
             return
         yield moid
         moid = moid_of(parent)

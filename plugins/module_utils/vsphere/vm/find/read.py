@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""vSphere's properties of a VM made into our own record."""
+"""Conversion of the vSphere properties of a VM into a VmState."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ PATHS = (
 )
 POWER = {"poweredOn": ON, "poweredOff": OFF, "suspended": SUSPENDED}
 KIB_PER_GIB = 1 << 20
-# Fields of this age must not be looked at on older servers: pyVmomi does not have them there (vsphere.md 10.1).
+# Do not read device groups on older servers: pyVmomi lacks the fields for them (vsphere.md 10.1).
 GROUPS_SINCE = "8.0.0.1"
 
 
@@ -63,7 +63,7 @@ class VmUnavailable(FleetError):
 
 @dataclass(frozen=True)
 class VmSnapshot:
-    """A VM with the objects around it that calls need."""
+    """A VM with its reference, datacenter and location."""
 
     reference: Any
     machine: VmState
@@ -81,7 +81,7 @@ class VmSnapshot:
 
 
 def read_vm(session: Session, reference: Any, name: str, *, compute: bool = False) -> VmSnapshot:
-    """Read a VM and the folders above it, in one call; and its resource pool and cluster, if they are asked for."""
+    """Read a VM and its parent folders in one call, and with `compute` also its resource pool and cluster."""
     vim, query = session.vim, session.vmodl.query.PropertyCollector
 
     def way(name: str, kind: Any, path: str) -> Any:
@@ -95,7 +95,7 @@ def read_vm(session: Session, reference: Any, name: str, *, compute: bool = Fals
     started = [way(one, *where) for one, where in ways.items()]
     around = []
     if compute:
-        # Not one of the ways that are followed from everywhere: compute resources have a property of that name as well.
+        # Follow resourcePool from the VM only: compute resources have a property of the same name.
         started.append(way("pool", vim.VirtualMachine, "resourcePool"))
         around = [
             query.PropertySpec(type=vim.ResourcePool, pathSet=named),
@@ -143,7 +143,7 @@ def _with_compute(location: Location, pool: str, found: Found, session: Session)
     return replace(
         location,
         cluster=str(known[cluster]["name"]) if cluster else "",
-        # The topmost pool is the cluster's own, which is no part of paths.
+        # Paths omit the topmost pool, which is the root pool of the cluster.
         pool="/".join(reversed(names[:-1])) or ROOT_POOL,
     )
 
@@ -181,7 +181,7 @@ def machine_of(session: Session, reference: Any, properties: Mapping[str, Any]) 
 
 
 def pci_devices(session: Session, devices: Any) -> Iterator[PciDevice]:
-    """The passthrough devices among these, of whatever kind."""
+    """Yield the PCI passthrough devices of any kind."""
     passthrough = session.vim.vm.device.VirtualPCIPassthrough
     dynamic = getattr(passthrough, "DynamicBackingInfo", None) if session.has("7.0") else None
     for device in devices or []:
@@ -216,5 +216,5 @@ def _cards(session: Session, devices: Any) -> Iterator[NetworkCard]:
 
 
 def _unsigned(number: int) -> int:
-    """PCI ids above 0x7fff may come as negative shorts (vsphere.md 1.6)."""
+    """Return a PCI id as unsigned number. Ids above 0x7fff may arrive as negative shorts (vsphere.md 1.6)."""
     return int(number) & 0xFFFF

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Storage policies by name: a service of its own beside the inventory's, with the same session."""
+"""Lookup of storage policies by name, in a separate service that shares the vCenter session."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm.find.locatio
 
 
 def profile_spec(session: Session, name: str) -> Any:
-    """What a clone needs to know of a policy."""
+    """Return the storage profile for a clone specification."""
     import pyVmomi
 
-    # All of it is made at run time, so there is nothing to check types against.
+    # pyVmomi creates these types at run time, so static type checks are not possible.
     library: Any = pyVmomi
     pbm = library.pbm
     subject = Operation(f"look up the storage policy {name}")
@@ -33,7 +33,7 @@ def profile_spec(session: Session, name: str) -> Any:
             path="/pbm/sdk",
             version="pbm.version.version1",
             sslContext=session.stub.schemeArgs.get("context"),
-            # The service is behind the same proxy as vCenter.
+            # The service uses the same proxy as vCenter.
             httpProxyHost=getattr(session.stub, "httpProxyHost", None),
             httpProxyPort=getattr(session.stub, "httpProxyPort", None) or 80,
             poolSize=0,
