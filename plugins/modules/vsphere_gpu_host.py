@@ -7,75 +7,77 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: vsphere_gpu_host
-short_description: Prepare the GPUs of ESXi hosts for vGPUs
+short_description: Manage the graphics settings of ESXi hosts and their GPUs
 version_added: 0.1.0
 description:
-  - Sets the graphics type, the assignment policy and the vGPU mode of hosts, for all their NVIDIA GPUs or for some.
-  - A graphics type or vGPU mode is configured first and in force when Xorg or the host has restarted. The module
-    restarts Xorg, waits, and tells in RV(hosts[].reboot_required) if that was not enough.
-  - Only what differs is written. What is not given stays as it is.
-  - The GPUs of all hosts are looked at before anything is changed. While a VM uses a GPU that would change, the task
-    fails and names the VM, unless O(force=true).
-  - Hosts of a O(cluster) without NVIDIA GPUs are left alone.
-  - O(cluster) or O(esxi_hosts) is required, so that no host is changed that the task does not name.
+  - Prepares GPUs for vGPUs. Sets the graphics type, the assignment policy and the vGPU mode of hosts, for all or some
+    of their NVIDIA GPUs.
+  - A new graphics type or vGPU mode is pending until Xorg or the host restarts. The module restarts Xorg, waits, and
+    reports in RV(hosts[].reboot_required) whether a reboot is still required.
+  - The module writes only settings that differ. Settings that are not given are not changed.
+  - The module checks the GPUs of all hosts before any change. If a VM uses a GPU that would change, the task fails and
+    names the VM, unless O(force=true).
+  - The module skips hosts of a O(cluster) that have no NVIDIA GPUs.
+  - O(cluster) or O(esxi_hosts) is required, so that a task does not change hosts unintentionally.
 options:
   graphics_type:
     description:
-      - V(shared_direct) serves vGPUs. V(shared) serves vSphere's own virtual graphics (vSGA).
-      - Becomes the default of the hosts and the type of all their GPUs, other than those in O(devices) and those that
-        are given away whole by DirectPath I/O.
+      - GPUs with V(shared_direct) serve vGPUs. GPUs with V(shared) serve vSphere's own virtual graphics (vSGA).
+      - Applies to the default of the hosts and to all their GPUs, except GPUs with their own type in O(devices) and
+        GPUs in DirectPath I/O passthrough.
     type: str
     choices: [shared_direct, shared]
   assignment_policy:
     description:
-      - V(performance) spreads VMs over the GPUs of a host, V(consolidation) fills one GPU after the other. The latter
-        keeps GPUs free for other profile sizes.
-      - In force at once, for VMs that start from then on.
+      - How a host assigns GPUs to starting VMs. V(performance) spreads VMs over the GPUs of a host, V(consolidation)
+        fills one GPU after the other, which keeps GPUs free for other profile sizes.
+      - Effective immediately, for all VMs that start afterwards.
     type: str
     choices: [performance, consolidation]
   vgpu_mode:
     description:
-      - V(same_size) lets a GPU serve vGPUs of one size at a time, V(mixed_size) of several, though fewer of some.
-      - Needs hosts of vSphere 8.0.3 or later. GPUs in MIG mode keep it.
+      - With V(same_size), all vGPUs of a GPU have one size. With V(mixed_size), a GPU serves vGPUs of several sizes,
+        but fewer vGPUs of some sizes.
+      - Requires hosts with vSphere 8.0.3 or later. GPUs in MIG mode stay in MIG mode.
     type: str
     choices: [same_size, mixed_size]
   devices:
     description:
-      - GPUs that are to be different from the others.
-      - A PCI id is looked for on each of the hosts, and has to be on one of them at least.
+      - Settings of individual GPUs, which override those of the host.
+      - An entry applies to every selected host that has a GPU with this PCI address. At least one host must have it.
     type: list
     elements: dict
     suboptions:
       pci_id:
         description:
-          - The PCI id, such as V(0000:3b:00.0) or V(3b:00.0).
+          - The PCI address, such as V(0000:3b:00.0) or V(3b:00.0).
         type: str
         required: true
       graphics_type:
         description:
-          - As O(graphics_type), for this GPU.
+          - Same as O(graphics_type), for this GPU.
         type: str
         choices: [shared_direct, shared]
       vgpu_mode:
         description:
-          - As O(vgpu_mode), for this GPU.
+          - Same as O(vgpu_mode), for this GPU.
         type: str
         choices: [same_size, mixed_size]
   restart_xorg:
     description:
-      - Whether to restart Xorg on hosts where something is configured and not yet in force, also from earlier.
-      - Sessions of VMs with vSphere's own virtual graphics on such a host are interrupted.
+      - Whether to restart Xorg on hosts with pending settings, including settings from earlier changes.
+      - The restart interrupts sessions of VMs with vSphere's own virtual graphics on these hosts.
     type: bool
     default: true
   force:
     description:
-      - Whether to configure GPUs that VMs use. What is configured there comes into force after a reboot.
+      - Whether to configure GPUs that VMs use. The settings of these GPUs take effect after a reboot.
     type: bool
     default: false
   wait_timeout:
     description:
-      - How many seconds to wait for all hosts together after Xorg was restarted.
-      - With V(0) nothing is waited for.
+      - Maximum time to wait for all hosts after the restart of Xorg, in seconds.
+      - With V(0), the module does not wait.
     type: int
     default: 60
 extends_documentation_fragment:
@@ -83,13 +85,13 @@ extends_documentation_fragment:
   - vgpu.fleet.vsphere.hosts
 attributes:
   check_mode:
-    description: Predicts what the run would do. Which profiles a GPU will offer is taken from a table.
+    description: Predicts the result of the run. The profiles that a GPU will offer come from a catalog.
     support: full
   diff_mode:
-    description: Shows the settings of each host that changes.
+    description: Shows the settings of each changed host.
     support: full
 notes:
-  - Needs the privilege C(Host.Config.Settings) on the hosts, and C(Host.Config.NetService) to restart Xorg.
+  - Requires the privilege C(Host.Config.Settings) on the hosts, and C(Host.Config.NetService) to restart Xorg.
 seealso:
   - module: vgpu.fleet.vsphere_gpu_info
 author:
@@ -97,20 +99,20 @@ author:
 """
 
 EXAMPLES = r"""
-- name: All GPUs of a cluster serve vGPUs, and are filled one after the other
+- name: Prepare all GPUs of a cluster for vGPUs and fill one GPU after the other
   vgpu.fleet.vsphere_gpu_host:
     cluster: gpu
     graphics_type: shared_direct
     assignment_policy: consolidation
 
-- name: The GPUs of two hosts take vGPUs of several sizes, which needs vSphere 8.0.3
+- name: Enable mixed-size vGPUs on two hosts, which requires vSphere 8.0.3
   vgpu.fleet.vsphere_gpu_host:
     esxi_hosts:
       - esx1
       - esx2
     vgpu_mode: mixed_size
 
-- name: One GPU serves ordinary virtual graphics, the others vGPUs
+- name: Use one GPU for virtual graphics and all other GPUs for vGPUs
   vgpu.fleet.vsphere_gpu_host:
     esxi_hosts: [esx1]
     graphics_type: shared_direct
@@ -119,14 +121,14 @@ EXAMPLES = r"""
         graphics_type: shared
   register: prepared
 
-- name: Hosts that have to be rebooted are shown
+- name: Show the hosts that require a reboot
   ansible.builtin.debug:
     msg: "{{ prepared.hosts | selectattr('reboot_required') | map(attribute='name') | list }}"
 """
 
 RETURN = r"""
 hosts:
-  description: The GPU hosts as they are now, or in check mode as they would be, ordered by name.
+  description: The GPU hosts after the run, or as predicted in check mode, ordered by name.
   returned: success
   type: list
   elements: dict
@@ -136,60 +138,60 @@ hosts:
       type: str
       sample: esx1
     cluster:
-      description: Its cluster.
+      description: Cluster of the host.
       type: str
       sample: gpu
     version:
-      description: Its version.
+      description: Version of the host.
       type: str
       sample: 8.0.3
     graphics_type:
-      description: Its default graphics type.
+      description: Default graphics type of the host.
       type: str
       sample: shared_direct
     assignment_policy:
-      description: Its assignment policy.
+      description: Assignment policy of the host.
       type: str
       sample: consolidation
     devices:
-      description: Its NVIDIA GPUs by address.
+      description: NVIDIA GPUs of the host, ordered by address.
       type: list
       elements: dict
       contains:
         pci_id:
-          description: The PCI id.
+          description: PCI address of the GPU.
           type: str
           sample: "0000:3b:00.0"
         graphics_type:
-          description: The graphics type in force.
+          description: Effective graphics type.
           type: str
           sample: shared_direct
         configured_graphics_type:
-          description: The graphics type that is configured.
+          description: Configured graphics type.
           type: str
           sample: shared_direct
         vgpu_mode:
-          description: The vGPU mode in force; null where there is none, V(mig) for MIG.
+          description: Effective vGPU mode, V(mig) for MIG mode, or null if the GPU has no mode.
           type: str
           sample: same_size
         configured_vgpu_mode:
-          description: The vGPU mode that is configured, or null.
+          description: Configured vGPU mode, or null.
           type: str
           sample: same_size
         pending:
-          description: Whether what is configured is not in force yet.
+          description: Whether the configured settings are not effective yet.
           type: bool
           sample: false
     pending:
-      description: Whether that is so of any of its GPUs.
+      description: Whether any GPU of the host has pending settings.
       type: bool
       sample: false
     reboot_required:
-      description: Whether only a reboot is left to bring it into force, since Xorg was restarted or VMs use the GPU.
+      description: Whether pending settings require a reboot, since Xorg was already restarted or VMs use the GPU.
       type: bool
       sample: false
 gpus:
-  description: The GPUs of these hosts, as M(vgpu.fleet.vsphere_gpu_info) returns them.
+  description: The GPUs of these hosts, in the format of M(vgpu.fleet.vsphere_gpu_info).
   returned: success
   type: list
   elements: dict
@@ -240,7 +242,7 @@ def main() -> None:
         params = module.params
         refuse_empty(esxi_hosts=params["esxi_hosts"])
         if not params["cluster"] and not params["esxi_hosts"]:
-            # Both options can be empty. That must not select every host.
+            # Empty options must not select every host.
             raise NothingSelected(
                 "Neither cluster nor esxi_hosts names a host.", hint="Give one of them. Nothing was changed."
             )
@@ -254,7 +256,7 @@ def main() -> None:
                 force=params["force"],
             )
             if plan.changed and not module.check_mode:
-                # Imported here: most tasks find nothing to change.
+                # Import on demand, since most tasks change nothing.
                 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.host.apply import apply
 
                 after = apply(session, plan, seconds=params["wait_timeout"])

@@ -7,25 +7,25 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: vsphere_gpu_info
-short_description: Tell which GPUs and vGPUs the hosts of a vCenter have, and which VMs hold them
+short_description: Gather information about the GPUs and vGPUs of ESXi hosts and the VMs that use them
 version_added: 0.1.0
 description:
-  - Reads hosts, their GPUs and profiles, and the VMs on GPU hosts with a handful of requests, however many there are.
-  - On vSphere a vGPU exists while its VM runs. VMs with vGPUs that are off are returned as claims.
-  - vSphere does not tell everything. Where a number is an estimate, RV(nodes[].gpus[].exact) is V(false) and
-    RV(nodes[].gpus[].notes) says why.
+  - Reads the hosts, their GPUs and profiles, and the VMs on GPU hosts with a few requests, regardless of their number.
+  - On vSphere a vGPU exists only while its VM runs. The module returns the vGPUs of powered-off VMs as RV(claims).
+  - vSphere does not report all data. If a number is an estimate, RV(nodes[].gpus[].exact) is V(false) and
+    RV(nodes[].gpus[].notes) contains the reasons.
 options:
   gpus:
     description:
-      - Names of GPUs, or shell patterns. Only these are returned, with the hosts they are in. An empty list selects
-        none.
-      - A GPU is named after its host and PCI address, such as V(esx1-00003b000).
+      - Names of GPUs, or shell patterns. The module returns only these GPUs and their hosts. An empty list selects no
+        GPU.
+      - The name of a GPU consists of its host and PCI address, such as V(esx1-00003b000).
     type: list
     elements: str
   profiles:
     description:
-      - vGPU profiles in any spelling. Only GPUs are returned that have one of them or have room for one right now.
-        An empty list selects none.
+      - vGPU profiles in any spelling. The module returns only GPUs that have a vGPU of one of these profiles, or free
+        capacity for one. An empty list selects no GPU.
     type: list
     elements: str
 extends_documentation_fragment:
@@ -33,13 +33,14 @@ extends_documentation_fragment:
   - vgpu.fleet.vsphere.hosts
 attributes:
   check_mode:
-    description: Changes nothing in any mode.
+    description: The module is read-only.
     support: full
   diff_mode:
-    description: There is nothing to compare.
+    description: The module is read-only.
     support: none
 notes:
-  - Needs the privileges C(System.View) and C(System.Read) on hosts and their VMs, which the role C(Read-only) has.
+  - Requires the privileges C(System.View) and C(System.Read) on the hosts and their VMs. The role C(Read-only) contains
+    both.
 seealso:
   - module: vgpu.fleet.vsphere_gpu_host
   - module: vgpu.fleet.vgpu_availability
@@ -48,11 +49,11 @@ author:
 """
 
 EXAMPLES = r"""
-- name: The GPUs of all hosts are read
+- name: Read the GPUs of all hosts
   vgpu.fleet.vsphere_gpu_info:
   register: fleet
 
-- name: They are shown with what runs on them
+- name: Show the GPUs with their vGPUs
   ansible.builtin.debug:
     msg: >-
       {{ item.name }} ({{ item.board }}, {{ item.graphics_type }}):
@@ -61,7 +62,7 @@ EXAMPLES = r"""
   loop_control:
     label: "{{ item.name }}"
 
-- name: The GPUs of a cluster that have room for an A40-8Q are read, as a user of a certain vCenter
+- name: Read the GPUs of a cluster that have or can take an A40-8Q, with explicit credentials
   vgpu.fleet.vsphere_gpu_info:
     hostname: "{{ lookup('ansible.builtin.env', 'VMWARE_HOST') }}"
     username: "{{ lookup('ansible.builtin.env', 'VMWARE_USER') }}"
@@ -71,7 +72,7 @@ EXAMPLES = r"""
     profiles: [A40-8Q]
   register: candidates
 
-- name: Nothing will lead to trouble
+- name: Fail if there are findings
   ansible.builtin.assert:
     that: candidates.findings | length == 0
     fail_msg: "{{ candidates.findings | map(attribute='text') | join(' ') }}"
@@ -89,32 +90,32 @@ nodes:
       type: str
       sample: esx1
     ready:
-      description: Whether it is connected.
+      description: Whether the host is connected.
       type: bool
       sample: true
     schedulable:
-      description: Whether it is not in maintenance mode.
+      description: Whether the host can run VMs. V(false) in maintenance mode.
       type: bool
       sample: true
     labels:
-      description: Its cluster, datacenter, version, assignment policy and id.
+      description: Cluster, datacenter, version, assignment policy and ID of the host.
       type: dict
       sample: {assignment_policy: performance, cluster: gpu, datacenter: dc1, moid: host-18, version: 8.0.3}
     advertised:
-      description: Always null, since hosts do not count vGPUs.
+      description: Always null, since hosts do not report counts of vGPUs.
       type: dict
       sample: null
     gpus:
-      description: Its GPUs by address.
+      description: GPUs of the host, ordered by address.
       type: list
       elements: dict
       contains:
         name:
-          description: Name of the GPU, made of its host and address.
+          description: Name of the GPU, which consists of host and address.
           type: str
           sample: esx1-00003b000
         node:
-          description: The host it is in.
+          description: Host of the GPU.
           type: str
           sample: esx1
         platform:
@@ -122,36 +123,36 @@ nodes:
           type: str
           sample: vsphere
         address:
-          description: Its PCI address, which M(vgpu.fleet.vsphere_gpu_host) calls V(pci_id).
+          description: PCI address of the GPU, which M(vgpu.fleet.vsphere_gpu_host) calls V(pci_id).
           type: str
           sample: "0000:3b:00.0"
         board:
-          description: The board, as vGPU profiles name it; null while several are possible.
+          description: Board, as in the names of vGPU profiles. Null if several boards are possible.
           type: str
           sample: A40
         possible_boards:
-          description: All boards that it can be.
+          description: All possible boards of the GPU.
           type: list
           elements: str
           sample: [A40]
         framebuffer_mib:
-          description: Its memory, as far as it is known.
+          description: Framebuffer of the GPU in MiB, or null if unknown.
           type: int
           sample: 49152
         mode:
-          description: V(time_sliced) for vGPUs of one size, V(mixed_size), or V(mig).
+          description: Mode of the GPU, V(time_sliced) for vGPUs of one size, V(mixed_size) or V(mig).
           type: str
           sample: time_sliced
         vgpu_enabled:
-          description: Whether it is shared direct.
+          description: Whether the GPU is shared direct.
           type: bool
           sample: true
         graphics_type:
-          description: V(shared_direct), V(shared), V(direct) for a GPU that is given away whole, or V(basic).
+          description: Graphics type, V(shared_direct), V(shared), V(direct) for a GPU in passthrough, or V(basic).
           type: str
           sample: shared_direct
         pending:
-          description: Whether it is configured to be something else and waits for a restart.
+          description: Whether configured settings are not effective yet and require a restart.
           type: bool
           sample: false
         vf_capacity:
@@ -159,35 +160,35 @@ nodes:
           type: int
           sample: null
         max_instances:
-          description: In MIG mode, how many instances of each profile there can be, including those that are there.
+          description: In MIG mode, maximum number of GPU instances per profile, including existing instances.
           type: dict
           sample: {}
         unavailable_reason:
-          description: Why it serves no VM at all, or nothing.
+          description: Why the GPU serves no vGPUs, or an empty string.
           type: str
           sample: ""
         exact:
-          description: Whether what is told of it is certain.
+          description: Whether the data of the GPU is certain.
           type: bool
           sample: true
         notes:
-          description: Why not, one sentence for each reason.
+          description: Reasons why the data is not certain, one sentence each.
           type: list
           elements: str
           sample: []
         slots:
-          description: One for each vGPU that runs on it, and an empty one with the profiles that the driver offers.
+          description: One slot for each running vGPU, and one empty slot with the profiles that the driver offers.
           type: list
           elements: dict
           sample: []
 vgpus:
-  description: The vGPUs that run, ordered by host and GPU.
+  description: The running vGPUs, ordered by host and GPU.
   returned: success
   type: list
   elements: dict
   contains:
     name:
-      description: A name for it, made of its GPU and a number.
+      description: Name of the vGPU, which consists of the GPU and a number.
       type: str
       sample: esx1-00003b000-1
     address:
@@ -195,19 +196,19 @@ vgpus:
       type: str
       sample: ""
     node:
-      description: The host.
+      description: Host of the vGPU.
       type: str
       sample: esx1
     gpu:
-      description: The GPU.
+      description: GPU of the vGPU.
       type: str
       sample: esx1-00003b000
     profile:
-      description: Its profile.
+      description: Profile of the vGPU.
       type: str
       sample: nvidia_a40-8q
     requested:
-      description: The same.
+      description: Same as C(profile).
       type: str
       sample: nvidia_a40-8q
     state:
@@ -227,7 +228,7 @@ vgpus:
       type: str
       sample: null
     holders:
-      description: The VM that has it. Its labels have its id, host, cluster and datacenter.
+      description: The VM that has the vGPU. The labels contain the ID, host, cluster and datacenter of the VM.
       type: list
       elements: dict
       sample:
@@ -242,31 +243,31 @@ vgpus:
       elements: str
       sample: null
     spellings:
-      description: Its profile as type, short name, Kubernetes resource and vSphere profile.
+      description: All spellings of the profile, which are type, short name, Kubernetes resource and vSphere profile.
       type: dict
       sample: {resource: nvidia.com/NVIDIA_A40-8Q, short: A40-8Q, type: NVIDIA A40-8Q, vsphere: nvidia_a40-8q}
 claims:
   description:
-    - What VMs will take when they start, and what VMs have that run without any GPU listing them.
-    - VMs on hosts without GPUs are not looked at.
+    - The vGPUs of powered-off VMs, and of running VMs that no GPU lists.
+    - VMs on hosts without GPUs are not included.
   returned: success
   type: list
   elements: dict
   contains:
     profile:
-      description: The profile.
+      description: Profile of the vGPUs.
       type: str
       sample: nvidia_a40-8q
     count:
-      description: How many of them.
+      description: Number of vGPUs.
       type: int
       sample: 1
     node:
-      description: The host, if the VM runs or has to start where it is because DRS is off.
+      description: Host of the VM, if the VM runs or DRS is disabled. Otherwise null.
       type: str
       sample: null
     holder:
-      description: The VM.
+      description: The VM that claims the vGPUs.
       type: dict
       sample:
         kind: VM
@@ -275,32 +276,32 @@ claims:
         namespace: ""
         running: false
 findings:
-  description: What will lead to trouble.
+  description: Detected problems.
   returned: success
   type: list
   elements: dict
   contains:
     kind:
-      description: V(graphics_pending), V(driver_missing), V(profile_not_offered) or V(not_on_a_gpu).
+      description: Kind of problem, V(graphics_pending), V(driver_missing), V(profile_not_offered) or V(not_on_a_gpu).
       type: str
       sample: driver_missing
     device:
-      description: The GPU, host or VM it is about.
+      description: The affected GPU, host or VM.
       type: str
       sample: esx1-00003b000
     text:
-      description: What is wrong, in a sentence.
+      description: Description of the problem.
       type: str
       sample: >-
         GPU 0000:3b:00.0 of host esx1 is shared direct and offers no vGPU profiles: the NVIDIA host driver is missing
         or does not work.
 vsphere:
-  description: The vCenter that was asked.
+  description: Information about the vCenter.
   returned: success
   type: dict
   contains:
     version:
-      description: Its API version.
+      description: API version of the vCenter.
       type: str
       sample: 8.0.3.0
 """

@@ -8,37 +8,36 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: vsphere_vgpu_vm
-short_description: Give a VM on vSphere an exact set of vGPUs
+short_description: Manage the vGPUs of a VM on vSphere
 version_added: 0.1.0
 author:
   - The vgpu.fleet contributors (@vgpu-fleet)
 description:
-  - Puts vGPUs and whole PCI devices into a VM, or takes them out, in one change. The VM is made from a template if it
-    does not exist and O(template) is given.
-  - What such a VM needs besides, namely reserved memory, a recent hardware version and a large enough MMIO region, is
-    computed from its devices and set, see O(prepare).
-  - A running VM is stopped only if a change needs it and O(power_cycle) allows it, and runs again afterwards.
-  - Before anything is changed it is made sure that some host in reach offers the profiles, that one VM may have them
-    together, and, if the VM is to run, that a host has room for them.
-  - Devices that belong to a device group, and passthrough devices of other kinds, are never touched. A VM that runs is
-    never moved.
-  - Every VM that the module creates is marked with its O(owner). The module deletes a VM by its name only if the VM
-    carries that mark. See O(owner), O(adopt) and O(uuid) for VMs made by other means.
-  - What O(datacenter), O(folder), O(cluster), O(resource_pool) and O(esxi_host) say must be true of a VM that exists.
-    Otherwise the task fails with the inventory path of the VM, and nothing is changed.
+  - Attaches vGPUs and whole PCI devices to a VM, or detaches them, in one change. Creates the VM from O(template) if
+    the VM does not exist.
+  - The module also sets what a VM with these devices requires, which is reserved memory, a recent hardware version and
+    a large enough MMIO region. See O(prepare).
+  - Stops a running VM only if a change requires it and O(power_cycle) permits it, and starts the VM again afterwards.
+  - Before any change, the module verifies that a host offers the profiles, that they can be combined in one VM and, if
+    the VM has to run, that a host has free capacity for them.
+  - The module does not change devices of a device group or other kinds of passthrough devices, and does not move
+    running VMs.
+  - The module marks every VM that it creates with O(owner), and deletes a VM by name only if the VM has this mark. See
+    O(owner), O(adopt) and O(uuid) for VMs that were created by other means.
+  - An existing VM has to match O(datacenter), O(folder), O(cluster), O(resource_pool) and O(esxi_host). Otherwise the
+    task fails before any change, and the error contains the inventory path of the VM.
 options:
   name:
     description:
-      - The name of the VM. Use O(folder) and O(datacenter) to tell several VMs of one name apart.
+      - The name of the VM. If several VMs have this name, also set O(folder) and O(datacenter).
       - Write the name as the vSphere client shows it, also if it contains a slash or a percent sign.
     type: str
   folder:
     description:
-      - The VM folder, such as V(team/ml) or V(/dc1/vm/team/ml). A new VM is created there, by default in the top
-        folder.
+      - The VM folder, such as V(team/ml) or V(/dc1/vm/team/ml). Defaults to the top folder for new VMs.
       - If the name of a folder contains a slash, write it as C(%2f).
       - With O(folder) and either O(datacenter) or a path that begins with a slash, the module finds a VM in one call,
-        however many there are.
+        regardless of the number of VMs.
     type: str
   datacenter:
     description:
@@ -48,144 +47,147 @@ options:
   uuid:
     description:
       - The BIOS UUID or the instance UUID of the VM.
-      - Names the VM beyond doubt, so the mark of O(owner) is not required.
+      - Identifies the VM uniquely, so that the mark of O(owner) is not required.
     type: str
   moid:
     description:
       - The managed object ID of the VM, such as V(vm-42).
-      - Names the VM beyond doubt, so the mark of O(owner) is not required.
+      - Identifies the VM uniquely, so that the mark of O(owner) is not required.
     type: str
   owner:
     description:
-      - Who the VM belongs to, such as a team. The module writes it to the C(extraConfig) key C(vgpu.fleet.owner) of
-        every VM that it creates.
-      - A VM that another owner created is never changed by its name.
-      - A VM without the mark of this owner is not deleted by its name. Without a place (O(datacenter), O(folder),
-        O(cluster), O(resource_pool) or O(esxi_host)) it is not stopped either.
-      - A change that stops nothing, such as attaching a vGPU to a VM that is powered off, needs no mark if the name is
-        unique.
+      - The owner of the VM, such as a team. The module writes the owner to the C(extraConfig) key C(vgpu.fleet.owner)
+        of every VM that it creates.
+      - The module does not change a VM of another owner by name.
+      - The module does not delete a VM without the mark of this owner by name. It does not stop such a VM either,
+        unless the task sets O(datacenter), O(folder), O(cluster), O(resource_pool) or O(esxi_host).
+      - Changes that do not stop a VM, such as attaching a vGPU to a powered-off VM, do not require the mark if the name
+        is unique.
     type: str
     default: vgpu.fleet
   adopt:
     description:
-      - Whether to take over a VM that was made by other means. The module writes the mark of O(owner) and from then on
-        treats the VM as its own. With O(state=absent), the VM is deleted without the mark.
-      - A VM that carries the mark of another owner is only taken over if it is named by O(uuid) or O(moid).
+      - Whether to take over a VM that was created by other means. The module writes the mark of O(owner) and treats the
+        VM as its own from then on. With O(state=absent), the module deletes the VM without requiring the mark.
+      - To take over a VM with the mark of another owner, identify the VM by O(uuid) or O(moid).
     type: bool
     default: false
   state:
     description:
-      - With V(present), the VM exists and has its devices, and its power is left alone.
-      - With V(powered_on) and V(powered_off), it is started or stopped besides. Stopping is gentle unless
+      - With V(present), the module ensures that the VM exists with its devices, and keeps its power state.
+      - With V(powered_on) and V(powered_off), the module also starts or stops the VM. It shuts down the guest unless
         O(power_cycle=hard).
-      - With V(absent), the VM is deleted with its disks. It must carry the mark of O(owner), or be named by O(uuid) or
-        O(moid), or O(adopt) must be V(true). A running VM is only deleted if O(power_cycle) allows to stop it.
+      - With V(absent), the module deletes the VM with its disks. The VM must have the mark of O(owner), or be
+        identified by O(uuid) or O(moid), or O(adopt) must be V(true). The module deletes a running VM only if
+        O(power_cycle) permits stopping it.
     type: str
     choices: [present, powered_on, powered_off, absent]
     default: present
   vgpus:
     description:
-      - The vGPUs of the VM. An empty list means none. Without the option they are left as they are.
-      - What a template has counts, so a clone of a template with a vGPU gets no second one.
+      - The vGPUs of the VM. An empty list removes all vGPUs. If not set, the vGPUs are not changed.
+      - The vGPUs of a template count, so that the clone of a template with a vGPU does not get a second vGPU.
     type: list
     elements: dict
     suboptions:
       profile:
         description:
-          - The profile, in any spelling. V(A40-8Q) finds V(nvidia_a40-8q). MIG profiles are named alike, such as
-            V(grid_a100-3-20c).
+          - The profile, in any spelling. For example, V(A40-8Q) matches V(nvidia_a40-8q). The same applies to MIG
+            profiles, such as V(grid_a100-3-20c).
         type: str
         required: true
       count:
         description:
-          - How many of it.
+          - Number of vGPUs of this profile.
         type: int
         default: 1
   pci_devices:
     description:
-      - Whole devices by Dynamic DirectPath I/O, such as GPUs and network cards for GPUDirect. An empty list means none.
-        Without the option they are left as they are.
-      - Needs vSphere 7.0.
+      - Whole PCI devices of the VM through Dynamic DirectPath I/O, such as GPUs and network cards for GPUDirect. An
+        empty list removes all such devices. If not set, the devices are not changed.
+      - Requires vSphere 7.0 or later.
     type: list
     elements: dict
     suboptions:
       vendor_id:
         description:
-          - The PCI vendor id, hexadecimal and in quotes, since YAML makes another number of V(0x10de). NVIDIA's is
-            V(10de).
+          - The hexadecimal PCI vendor ID, such as V(10de) for NVIDIA. Quote the value, since YAML converts V(0x10de) to
+            a decimal number.
         type: str
         required: true
       device_id:
         description:
-          - The PCI device id, hexadecimal and in quotes.
+          - The hexadecimal PCI device ID. Quote the value.
         type: str
         required: true
       count:
         description:
-          - How many of it.
+          - Number of devices with these IDs.
         type: int
         default: 1
       custom_label:
         description:
-          - Only devices with this hardware label.
+          - The hardware label that the devices must have.
         type: str
   exclusive:
     description:
-      - Whether O(vgpus) and O(pci_devices) are all that the VM shall have. With V(false), others stay, and so do more
-        of the same.
+      - Whether to remove devices that are not in O(vgpus) or O(pci_devices). With V(false), the VM keeps all its
+        devices, including surplus devices of a listed profile or ID.
     type: bool
     default: true
   prepare:
     description:
-      - Whether to set what the devices need. The memory reservation is locked, the hardware version raised to 17, and
-        for devices with 16 GB or more 64-bit MMIO is switched on with a region large enough. A larger region is kept.
-      - Such devices need EFI as well, which is demanded and never changed, since an installed system would not boot any
-        more.
-      - With V(false), a warning tells what is missing.
+      - Whether to set what the devices require. The module locks the memory reservation, upgrades the hardware version
+        to 17 and, for devices with 16 GB or more, enables 64-bit MMIO with a large enough region. It keeps a larger
+        region.
+      - Devices with 16 GB or more also require EFI. The module does not change the firmware, since an installed system
+        would no longer boot. The task fails instead.
+      - With V(false), the module returns a warning with the missing settings.
     type: bool
     default: true
   power_cycle:
     description:
-      - Whether a running VM may be stopped for a change that needs it.
-      - With V(never), the task fails before it changes anything and tells what needs it.
-      - With V(soft), the guest is asked to shut down, which takes VMware Tools.
-      - With V(hard), it is powered off.
+      - Whether the module may stop a running VM for changes that require a powered-off VM.
+      - With V(never), the task fails before any change and names the changes that require it.
+      - With V(soft), the module shuts down the guest, which requires VMware Tools.
+      - With V(hard), the module powers off the VM.
     type: str
     choices: [never, soft, hard]
     default: never
   power_off_timeout:
     description:
-      - The most seconds to wait for a guest to shut down.
+      - Maximum time to wait for the guest to shut down, in seconds.
     type: int
     default: 300
   power_off_force:
     description:
-      - Whether to power a VM off that did not shut down in time, or cannot since VMware Tools does not run in it.
+      - Whether to power off a VM that does not shut down in time or in which VMware Tools does not run.
     type: bool
     default: false
   discard_suspended:
     description:
-      - Whether a suspended VM may be powered off, which loses what its memory holds. It stays off then, unless
-        O(state=powered_on).
+      - Whether the module may power off a suspended VM, which discards the content of its memory. The VM then stays
+        off, unless O(state=powered_on).
     type: bool
     default: false
   placement:
     description:
-      - With V(auto), a host with room for all devices is looked for before anything is changed. If DRS is on it makes
-        the choice, else the VM is started on the host that was found.
-      - If no GPU of the host lists the VM within a minute after it started, the module warns and returns no
-        RV(vm.gpus). The list may be behind; the VM keeps running.
-      - With V(none), vSphere starts the VM where it likes.
+      - How to choose the host of the VM.
+      - With V(auto), the module finds a host with free capacity for all devices before any change. If DRS is enabled,
+        DRS chooses the host. Otherwise, the module starts the VM on the host that it found.
+      - If no GPU of the host lists the VM within a minute after its start, the module returns a warning and no
+        RV(vm.gpus). The list may be outdated; the VM keeps running.
+      - With V(none), vSphere chooses the host.
     type: str
     choices: [auto, none]
     default: auto
   cpus:
     description:
-      - The number of virtual CPUs. Also set on a VM that exists, as are O(memory_mb) and O(annotation).
+      - Number of virtual CPUs. Like O(memory_mb) and O(annotation), the option also applies to existing VMs.
     type: int
   memory_mb:
     description:
-      - The memory in MB.
+      - Memory in MB.
     type: int
   annotation:
     description:
@@ -193,37 +195,39 @@ options:
     type: str
   template:
     description:
-      - The template, or VM, that a new VM is made from, by name or inventory path. It is only used if the VM does not
-        exist, or if a former run did not finish it. A run that was cut off, or a VM that was kept after a failure,
-        leaves the C(extraConfig) key C(vgpu.fleet.stage) at C(cloned). The next run with O(template) then writes what
-        is missing, such as O(cloud_init). Until then the VM is not powered on.
+      - The template or VM from which to create a new VM, by name or inventory path. Used only if the VM does not exist,
+        or if an earlier run did not complete its creation.
+      - After an interrupted run, or if a VM was kept after a failure, the C(extraConfig) key C(vgpu.fleet.stage) of the
+        VM is C(cloned). The next run with O(template) writes the missing data, such as O(cloud_init). The module does
+        not power on the VM before that.
     type: str
   linked_clone:
     description:
-      - Whether a new VM shares the disk of O(template), which needs a snapshot for that. It keeps the disk's size.
+      - Whether a new VM shares the disk of O(template), which must have a VM snapshot. The size of the disk cannot be
+        changed.
     type: bool
     default: false
   cluster:
     description:
-      - The cluster of the VM. Optional if the datacenter has only one.
+      - The cluster of the VM. Optional if the datacenter has only one cluster.
     type: str
   resource_pool:
     description:
-      - The resource pool of the VM, by name or by path below the cluster. By default a new VM is put into the root
-        resource pool of its cluster.
+      - The resource pool of the VM, by name or by path below the cluster. For new VMs, defaults to the root resource
+        pool of the cluster.
     type: str
   esxi_host:
     description:
-      - The host for a new VM, and the only one on which a VM is started. Patterns are not supported.
-      - A VM that runs must run on this host. A VM that is powered off must be in the cluster of this host.
+      - The host for a new VM, and the only host on which the module starts the VM. Patterns are not supported.
+      - A running VM must run on this host. A powered-off VM must be in the cluster of this host.
     type: str
   datastore:
     description:
-      - The datastore for a new VM. By default that of O(template).
+      - The datastore for a new VM. Defaults to the datastore of O(template).
     type: str
   datastore_cluster:
     description:
-      - The datastore cluster for a new VM, of which the datastore with the most free space is used.
+      - The datastore cluster for a new VM. The module uses the datastore with the most free space.
     type: str
   storage_policy:
     description:
@@ -231,32 +235,33 @@ options:
     type: str
   disk_gb:
     description:
-      - The size of the first disk of a new VM. It can only be larger than in O(template).
+      - Size of the first disk of a new VM, in GB. Must not be smaller than the disk of O(template).
     type: int
   networks:
     description:
-      - The network cards of a new VM. Those of O(template) are used in their order, added to or taken away.
-      - Addresses are told to the guest through cloud-init.
+      - The network cards of a new VM. The module connects the cards of O(template) in order, and adds or removes cards
+        as needed.
+      - The guest gets its addresses through cloud-init.
     type: list
     elements: dict
     suboptions:
       name:
         description:
-          - The network, that is a port group.
+          - The name of the network (port group).
         type: str
         required: true
       mac:
         description:
-          - The MAC address. By default vSphere makes one.
+          - The MAC address. By default, vSphere generates the address.
         type: str
       dhcp4:
         description:
-          - Whether the guest asks for an address.
+          - Whether the guest uses DHCP for IPv4.
         type: bool
         default: false
       ip:
         description:
-          - Addresses with prefix length, such as V(192.0.2.10/24).
+          - IP addresses with prefix length, such as V(192.0.2.10/24).
         type: list
         elements: str
       gateway:
@@ -270,7 +275,7 @@ options:
         elements: str
   cloud_init:
     description:
-      - What cloud-init finds in a new VM, through C(guestinfo).
+      - Data for cloud-init in a new VM, passed through C(guestinfo).
     type: dict
     suboptions:
       user_data:
@@ -279,22 +284,22 @@ options:
         type: str
       meta_data:
         description:
-          - The meta data, as a mapping or as text. The VM's name is used as instance id and host name where a mapping
-            has none.
-          - It may hold secrets and is hidden as a whole, in the invocation too. Its values are not masked elsewhere in
-            the result, where a host name may well be.
+          - The metadata, as a mapping or as text. In a mapping, the instance ID and the host name default to the name
+            of the VM.
+          - May contain secrets. The module hides the whole option, also in the invocation. Values of the metadata that
+            occur elsewhere in the result, such as a host name, are not masked.
         type: raw
   keep_failed:
     description:
-      - Whether a new VM that could not be finished or started is kept to be looked at.
-      - Otherwise it is deleted, but only if this run created it, it has never been powered on and the failure is
-        certain. After a timeout, a lost connection or an unknown fault, and while another task is in the way, the VM is
-        kept and the error says so.
+      - Whether to keep a new VM that could not be completed or started, for troubleshooting.
+      - With V(false), the module deletes the VM, but only if this run created it, it has never been powered on and the
+        failure is certain. After a timeout, a lost connection, an unknown fault or a conflict with another task, the
+        module keeps the VM and says so in the error.
     type: bool
     default: false
   wait_timeout:
     description:
-      - The most seconds to wait for any single task of vCenter.
+      - Maximum time to wait for each vCenter task, in seconds.
     type: int
     default: 600
 extends_documentation_fragment:
@@ -303,16 +308,17 @@ extends_documentation_fragment:
 attributes:
   check_mode:
     support: full
-    details: vCenter is asked whether it would make the VM, and from 6.7 on whether it would change or start it.
+    details: vCenter validates the creation of a VM in a dry run, and since 6.7 also its reconfiguration and start.
   diff_mode:
     support: full
   platform:
     platforms: posix
 notes:
-  - Removing the last vGPU leaves the memory reservation locked.
-  - Needs the privileges C(VirtualMachine.Config.*) for what a task changes, C(VirtualMachine.Interact.PowerOn) and
-    C(VirtualMachine.Interact.PowerOff) to start and stop, and for a new VM those of a clone. The page on VMs in the
-    collection's documentation has the exact list. In check mode the role C(Read-only) is enough.
+  - The memory reservation stays locked after the last vGPU is removed.
+  - Requires the privileges C(VirtualMachine.Config.*) for the settings that a task changes,
+    C(VirtualMachine.Interact.PowerOn) and C(VirtualMachine.Interact.PowerOff) to start and stop the VM, and for a new
+    VM the privileges to clone. The page on VMs in the collection's documentation has the exact list. In check mode, the
+    role C(Read-only) is sufficient.
 seealso:
   - module: vgpu.fleet.vsphere_gpu_host
   - module: vgpu.fleet.vsphere_gpu_info
@@ -320,7 +326,7 @@ seealso:
 """
 
 EXAMPLES = r"""
-- name: The VM runs with one vGPU, made from a template if need be
+- name: Run a VM with one vGPU, and create it from a template if needed
   vgpu.fleet.vsphere_vgpu_vm:
     name: trainer
     template: ubuntu-22.04-efi
@@ -331,7 +337,7 @@ EXAMPLES = r"""
       - profile: A40-8Q
     state: powered_on
 
-- name: It has two larger ones instead, and is restarted for it
+- name: Replace the vGPU with two larger vGPUs, and restart the VM if needed
   vgpu.fleet.vsphere_vgpu_vm:
     name: trainer
     vgpus:
@@ -341,11 +347,11 @@ EXAMPLES = r"""
     power_off_force: true
   register: trainer
 
-- name: Where it runs is shown
+- name: Show the host and the GPUs of the VM
   ansible.builtin.debug:
     msg: "{{ trainer.vm.name }} runs on {{ trainer.vm.node }}, on {{ trainer.vm.gpus | join(' and ') }}"
 
-- name: A worker is made as Cluster API would make it
+- name: Create a worker VM with cloud-init, as Cluster API does
   vgpu.fleet.vsphere_vgpu_vm:
     name: worker-1
     datacenter: dc1
@@ -366,13 +372,13 @@ EXAMPLES = r"""
       - profile: A40-4Q
     state: powered_on
 
-- name: The VM has no vGPU any more
+- name: Remove all vGPUs from the VM
   vgpu.fleet.vsphere_vgpu_vm:
     name: trainer
     vgpus: []
     power_cycle: hard
 
-- name: Delete both VMs, which carry the mark of the default owner
+- name: Delete both VMs, which have the mark of the default owner
   vgpu.fleet.vsphere_vgpu_vm:
     name: "{{ item }}"
     cluster: gpu
@@ -380,7 +386,7 @@ EXAMPLES = r"""
     power_cycle: hard
   loop: [trainer, worker-1]
 
-- name: Take over a VM that was made by hand
+- name: Take over a VM that was created manually
   vgpu.fleet.vsphere_vgpu_vm:
     name: app-1
     cluster: gpu
@@ -394,54 +400,54 @@ vm:
   type: dict
   contains:
     name:
-      description: Its name.
+      description: Name of the VM.
       type: str
       sample: trainer
     moid:
-      description: Its managed object id. Null for a VM that would be created, or is not there.
+      description: Managed object ID. Null if the VM does not exist, and in check mode for a VM that would be created.
       type: str
       sample: vm-42
     uuid:
-      description: Its BIOS uuid.
+      description: BIOS UUID of the VM.
       type: str
       sample: 4217f2b1-6a54-47be-bd1f-2a53e9b8b9d1
     folder:
-      description: The inventory path of its folder. A slash in the name of a folder is shown as C(%2f).
+      description: Inventory path of the VM's folder. A slash in the name of a folder is shown as C(%2f).
       type: str
       sample: /dc1/vm
     owner:
-      description: The owner that its mark names. Null for a VM without a mark.
+      description: Owner of the VM. Null for a VM without an owner mark.
       type: str
       sample: vgpu.fleet
     running:
-      description: Whether it is powered on.
+      description: Whether the VM is powered on.
       type: bool
       sample: true
     power:
-      description: V(on), V(off) or V(suspended).
+      description: Power state, V(on), V(off) or V(suspended).
       type: str
       sample: "on"
     node:
-      description: The host it runs on. Not known for a stopped VM, nor in check mode for one that would be started.
+      description: Host on which the VM runs. Null for a stopped VM, and in check mode for a VM that would be started.
       type: str
       sample: esx1
     gpus:
-      description: The GPUs that list it. Empty if none does yet.
+      description: GPUs that list the VM. Empty if no GPU lists it yet.
       type: list
       elements: str
       sample: [esx1-0000af000]
 vgpus:
-  description: The vGPUs that the VM has, sorted by profile.
+  description: The vGPUs of the VM, sorted by profile.
   returned: success
   type: list
   elements: dict
   contains:
     profile:
-      description: The profile as the cluster calls it.
+      description: Profile, in the spelling of vSphere.
       type: str
       sample: nvidia_a40-8q
     spellings:
-      description: The profile in all its spellings.
+      description: All spellings of the profile.
       type: dict
       sample:
         type: NVIDIA A40-8Q
@@ -449,33 +455,33 @@ vgpus:
         resource: nvidia.com/NVIDIA_A40-8Q
         vsphere: nvidia_a40-8q
     device:
-      description: The name of the device in the VM. Null in check mode for one that would be added.
+      description: Name of the device in the VM. Null in check mode for a device that would be added.
       type: str
       sample: PCI device 0
     gpu:
-      description: The GPU it is on, where the VM runs on only one.
+      description: GPU of the vGPU, if only one GPU lists the VM.
       type: str
       sample: esx1-0000af000
 pci_devices:
-  description: The devices that the VM has by Dynamic DirectPath I/O.
+  description: The Dynamic DirectPath I/O devices of the VM.
   returned: success
   type: list
   elements: dict
   contains:
     vendor_id:
-      description: The PCI vendor id.
+      description: PCI vendor ID.
       type: str
       sample: 10de
     device_id:
-      description: The PCI device id.
+      description: PCI device ID.
       type: str
       sample: 20f1
     custom_label:
-      description: The hardware label that it must have, or nothing.
+      description: Hardware label that the device must have, or an empty string.
       type: str
       sample: ""
     device:
-      description: The name of the device in the VM. Null in check mode for one that would be added.
+      description: Name of the device in the VM. Null in check mode for a device that would be added.
       type: str
       sample: PCI device 1
 created:
