@@ -2,9 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The free capacity of ESXi hosts, for FitCheck. Pure.
+"""Free capacity of ESXi hosts, for FitCheck. Pure.
 
-Machines are started on hosts one by one, after all VMs that are off, as vSphere would.
+Machines are placed on hosts one by one, after all powered-off VMs, as vSphere would start them.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class HostsCapacity:
         return HostsCapacity(replace(self.counts, released=self.counts.released.union(ids)))
 
     def pack(self, groups: Sequence[MachineGroup]) -> Packing:
-        """Try the given order and the largest machines first, on full hosts first and in order. Return the best."""
+        """Try the given order and largest machines first, each on fullest hosts first and by name. Return the best."""
         given = list(range(len(groups)))
         by_size = sorted(given, key=lambda index: -size_of(groups[index].vgpus))
         best = self._pack_in_order(groups, given, full_first=True)
@@ -56,7 +56,7 @@ class HostsCapacity:
         state = {name: host.copy() for name, host in self.counts.after_claims.items() if host.node.usable}
         placed: list[Counter[str]] = [Counter() for _group in groups]
         for index in order:
-            # Hosts only fill up, so a host that has refused a machine refuses the next machine of its kind.
+            # The capacity of hosts only decreases, so a host without room for a machine has no room for the next one.
             left = sorted(state, key=lambda name: (-state[name].used if full_first else 0, name))
             for _machine in range(groups[index].count):
                 while left and not state[left[0]].admit(groups[index].vgpus, MACHINE):
@@ -65,7 +65,7 @@ class HostsCapacity:
                     break
                 placed[index][left[0]] += 1
         missing = tuple(group.count - hosts.total() for group, hosts in zip(groups, placed, strict=True))
-        # Machines of one kind compete with nobody, so for them no order is better.
+        # With a single group, the order of the machines does not matter.
         return Packing(tuple(map(dict, placed)), missing, exhaustive=not any(missing) or len(groups) == 1)
 
     # Reasons
@@ -102,7 +102,7 @@ class HostsCapacity:
 
     # Suggestions
     def detachable(self, profiles: Collection[str]) -> Sequence[Sequence[str]]:
-        """Return all stopped VMs: also a VM with another profile takes room on the same GPUs."""
+        """Return all stopped VMs, in groups of equal VMs. VMs with other profiles use the same GPUs."""
         groups: dict[object, list[str]] = {}
         for path, holding in self.holdings.items():
             if not holding.holder.running:
@@ -124,7 +124,7 @@ class HostsCapacity:
 
 
 def _improvements(host: HostFacts) -> Iterator[tuple[str, HostFacts]]:
-    """Yield what can be done about a host, with the host after it."""
+    """Yield possible changes to a host, each with the resulting host."""
     if not host.connected:
         yield "Reconnect", replace(host, connected=True, maintenance=False)
     elif host.maintenance:

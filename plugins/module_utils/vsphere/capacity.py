@@ -2,10 +2,11 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The capacity of ESXi hosts, filled with VMs as vSphere does when they start. Pure.
+"""Capacity of ESXi hosts, filled in the way vSphere places starting VMs. Pure.
 
-All vGPUs of a VM come from one host. The assignment policy chooses among its GPUs: `consolidation` takes the fullest
-GPU with room, `performance` the GPU with the fewest VMs (vsphere.md 2.3). The rules of a GPU are in planning/capacity.
+All vGPUs of a VM come from one host. The assignment policy chooses among the GPUs of the host: `consolidation` takes
+the fullest GPU with free capacity, `performance` the GPU with the fewest VMs (vsphere.md 2.3). The rules for a single
+GPU are in planning/capacity.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ CONSOLIDATION = "consolidation"
 
 @dataclass(frozen=True)
 class HostGpuCapacity:
-    """How many more vGPUs of a profile a GPU takes, with a reason for 0. `exact` is False for an estimate."""
+    """The number of vGPUs of a profile that still fit on a GPU, with a reason for 0. An estimate is not `exact`."""
 
     gpu: str
     address: str
@@ -44,7 +45,7 @@ class HostGpuCapacity:
 
 @dataclass(frozen=True)
 class _GpuSample:
-    """A GPU that stands for all GPUs with the same room."""
+    """A GPU that represents all GPUs with the same capacity."""
 
     gpu: Gpu
     node: Node
@@ -55,14 +56,14 @@ class _GpuSample:
         return replace(self, gpu=with_vgpu(self.gpu, profile, Holder("", running=True), self.offered))
 
 
-# The classes and the numbers of VMs of a host's GPUs, in the order of the GPUs.
+# The class and the number of VMs of each GPU of a host, in the order of the GPUs.
 HostState = tuple[tuple[int, ...], tuple[int, ...]]
 
 
 class GpuClasses:
-    """Rooms of GPUs, computed once for all GPUs that are alike, and what a VM makes of a host.
+    """Capacities and placements, computed once for all GPUs and hosts in the same state.
 
-    A large vCenter has hundreds of GPUs and thousands of VMs, but few states of a GPU.
+    A large vCenter has hundreds of GPUs and thousands of VMs, but its GPUs have few different states.
     """
 
     def __init__(self) -> None:
@@ -73,7 +74,7 @@ class GpuClasses:
         self._rooms: dict[tuple[int, str], tuple[int, bool]] = {}
         self._next: dict[tuple[int, str], int] = {}
         self._placements: dict[Hashable, tuple[HostState, tuple[int, ...]] | None] = {}
-        # How many rooms and placements were computed rather than looked up.
+        # Number of capacities and placements that were not in the cache.
         self.computed = 0
 
     def class_of(self, sample: _GpuSample) -> int:
@@ -90,7 +91,7 @@ class GpuClasses:
         return bool(parsed and parsed.key in self._keys[gpu_class])
 
     def room(self, gpu_class: int, profile: str) -> tuple[int, bool]:
-        """Return how many more vGPUs of the profile a GPU takes, and whether that is exact."""
+        """Return how many more vGPUs of the profile fit on a GPU, and whether the number is exact."""
         found = self._rooms.get((gpu_class, profile))
         if found is None:
             sample = self._samples[gpu_class]
@@ -102,7 +103,7 @@ class GpuClasses:
     def place(
         self, state: HostState, vgpus: Mapping[str, int], policy: str
     ) -> tuple[HostState, tuple[int, ...]] | None:
-        """Start a VM on a host. Return the state after it and the GPU of each vGPU, or None if they find no room."""
+        """Start a VM on a host. Return the resulting state and the GPU of each vGPU, or None if the VM does not fit."""
         wanted = tuple(profile for profile, count in sorted(vgpus.items()) for _vgpu in range(count))
         question = (state, wanted, policy == CONSOLIDATION)
         if question not in self._placements:
@@ -129,10 +130,10 @@ class GpuClasses:
         *,
         consolidate: bool,
     ) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
-        """Place one vGPU after the other. Take an earlier choice back when a later vGPU finds no place.
+        """Place the vGPUs in sequence, and backtrack if a later vGPU does not fit.
 
-        `hopeless` are the states from which the rest does not fit, by classes of GPUs and number of vGPUs left: many
-        choices lead to the same state.
+        `hopeless` are the states in which the remaining vGPUs do not fit, by GPU classes and number of remaining
+        vGPUs. Different choices often lead to the same state.
         """
         if not wanted:
             return classes, chosen
@@ -159,7 +160,7 @@ class GpuClasses:
         return None
 
     def _could_take(self, classes: Sequence[int], wanted: Mapping[str, int]) -> bool:
-        """Tell whether there is room for each profile if it were the only one."""
+        """Return whether each profile on its own would fit."""
         return all(
             sum(self.room(gpu_class, profile)[0] for gpu_class in classes if self.offers(gpu_class, profile)) >= count
             for profile, count in wanted.items()
@@ -172,10 +173,10 @@ class GpuClasses:
 
 
 class HostCapacity:
-    """A host and the VMs on it. Copies are cheap.
+    """A host with its VMs. Copies are cheap.
 
-    `offered` are the profiles of each GPU, including those that the vGPUs on it rule out. Hosts that share `classes`
-    share their computations.
+    `offered` are the profiles of each GPU, including profiles that its current vGPUs exclude. Hosts that share
+    `classes` share their computations.
     """
 
     def __init__(
@@ -202,7 +203,7 @@ class HostCapacity:
             tuple(len(_holders(gpu)) for gpu in self._gpus),
         )
         self.used = sum(len(present_profiles(gpu)) for gpu in self._gpus)
-        # The vGPUs of VMs that were admitted: index of the GPU, profile, holder.
+        # The vGPUs of admitted VMs: index of the GPU, profile, holder.
         self._admitted: tuple[tuple[int, str, Holder], ...] = ()
 
     def copy(self) -> HostCapacity:
@@ -214,7 +215,7 @@ class HostCapacity:
         return {name for names in self._offered for name in names}
 
     def admit(self, vgpus: Mapping[str, int], holder: Holder) -> bool:
-        """Start a VM on this host if there is room for all its vGPUs."""
+        """Start a VM on this host if all its vGPUs fit."""
         placed = self._classes.place(self._state, vgpus, self._policy)
         if placed is None:
             return False
@@ -225,7 +226,7 @@ class HostCapacity:
         return True
 
     def counts(self, profile: str) -> dict[str, int]:
-        """Return how many more vGPUs of a profile each GPU takes, for the GPUs that `rooms` describes."""
+        """Return how many more vGPUs of a profile fit on each GPU that `rooms` describes."""
         return {
             self._gpus[index].name: self._classes.room(self._state[0][index], profile)[0]
             for index in self._concerned(profile)
@@ -235,7 +236,7 @@ class HostCapacity:
         return sum(self._classes.room(self._state[0][index], profile)[0] for index in self._concerned(profile))
 
     def rooms(self, profile: str) -> list[HostGpuCapacity]:
-        """Describe the GPUs that offer a profile, or would if nothing were in the way."""
+        """Return the capacity of each GPU that offers a profile, or would offer it if it were available."""
         return [self._gpu_room(index, profile) for index in self._concerned(profile)]
 
     def _concerned(self, profile: str) -> list[int]:
@@ -250,7 +251,7 @@ class HostCapacity:
     def _gpu_room(self, index: int, profile: str) -> HostGpuCapacity:
         gpu = self._gpus[index]
         count, exact = self._classes.room(self._state[0][index], profile)
-        # Reasons name VMs, so they are those of this very GPU.
+        # Reasons name VMs, so compute them for this GPU instead of its class.
         reason = "" if count else room_of(self._filled(index), self.node, profile, by_type=self._by_type)[2]
         return HostGpuCapacity(gpu.name, gpu.address, count, exact and gpu.name not in self._estimated, reason)
 
@@ -264,7 +265,7 @@ class HostCapacity:
 
 
 def room_of(gpu: Gpu, node: Node, profile: str, *, by_type: bool) -> tuple[int, bool, str]:
-    """Return how many more vGPUs of a profile a GPU takes, whether that is exact, and the reason for 0."""
+    """Return how many more vGPUs of a profile fit on a GPU, whether the number is exact, and the reason for 0."""
     parsed = parse_or_none(profile)
     if parsed is None:
         return 0, False, f"the profile {profile} is unknown"

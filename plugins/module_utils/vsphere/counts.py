@@ -2,10 +2,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Count the vGPUs that are free on vSphere, by profile, host and cluster. Pure.
+"""Counts of the free vGPUs on vSphere, by profile, host and cluster. Pure.
 
-A vGPU exists while its VM runs, so the free vGPUs are room on GPUs, which profiles share: each count holds for its
-profile alone. `free` is what is left when all VMs that are off have started.
+A vGPU exists only while its VM runs. Free vGPUs are therefore free capacity of GPUs, which all profiles share: each
+count is valid for its profile alone. `free` is the capacity that remains after all powered-off VMs have started.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class CapacityCache:
 
     def __init__(self) -> None:
         self.classes = GpuClasses()
-        # By id of the record of the host. The record is kept as well, so that its id stays its own.
+        # By id of the host record. Keep a reference to the record, so that Python does not reuse the id.
         self._hosts: dict[int, tuple[Node, HostCapacity]] = {}
 
     def capacity_of(self, snapshot: Snapshot, node: Node) -> HostCapacity:
@@ -72,7 +72,7 @@ class VsphereAvailability:
 
     @cached_property
     def holdings(self) -> dict[str, VmHolding]:
-        """Return all VMs with vGPUs, by path. VMs that are off are bound to no host where DRS chooses one."""
+        """Return all VMs with vGPUs, by path. Powered-off VMs have no host if DRS chooses their host."""
         holders: dict[str, Holder] = {}
         amounts: dict[str, dict[str | None, Counter[str]]] = {}
 
@@ -98,17 +98,17 @@ class VsphereAvailability:
 
     @cached_property
     def after_bound_claims(self) -> State:
-        """Return the hosts after the VMs that are off and bound to a host have started."""
+        """Return the hosts after the start of all powered-off VMs that are bound to a host."""
         return self._state(lambda claim: claim.node is not None)
 
     @cached_property
     def after_claims(self) -> State:
-        """Return the hosts after all VMs that are off have started, as far as there is room."""
+        """Return the hosts after the start of all powered-off VMs that fit."""
         state = {name: capacity.copy() for name, capacity in self.after_bound_claims.items()}
         clusters: dict[str, list[HostCapacity]] = {}
         for name, capacity in state.items():
             clusters.setdefault(self._cluster_id(name), []).append(capacity)
-        # Hosts only fill up, so a host that has refused a VM refuses the next VM with the same vGPUs.
+        # The capacity of hosts only decreases, so a host without room for a VM has no room for the next equal VM.
         refused: dict[tuple[tuple[str, int], ...], set[str]] = {}
         for holder, vgpus in self._vms(claim for claim in self.fleet.ordered_claims if claim.node is None):
             full = refused.setdefault(tuple(sorted(vgpus.items())), set())
@@ -130,7 +130,7 @@ class VsphereAvailability:
 
     @staticmethod
     def _vms(claims: Iterable[UnboundRequest]) -> list[tuple[Holder, Mapping[str, int]]]:
-        """Return the VMs of claims, the largest first, each with all that it claims."""
+        """Return the VMs of the claims with all vGPUs that they claim, largest VM first."""
         by_path: dict[str, tuple[Holder, dict[str, int]]] = {}
         for claim in claims:
             vgpus = by_path.setdefault(claim.holder.path, (claim.holder, {}))[1]
@@ -157,7 +157,7 @@ class VsphereAvailability:
         return Counter((gpu.name, slot.profile) for gpu, slot in self.fleet.slots() if slot.profile)
 
     def count(self, node: Node, profile: str) -> Count:
-        """Count one profile on one host, without VMs that are off and may start on any host of their cluster."""
+        """Count one profile on one host, without powered-off VMs that may start on any host of their cluster."""
         claims = self._claims.get((node.name, profile), ())
         in_use = sum(self._on_gpus[gpu.name, profile] for gpu in node.gpus)
         in_use += sum(claim.count for claim in claims if claim.holder.running)
@@ -172,7 +172,7 @@ class VsphereAvailability:
         )
 
     def total(self, nodes: Collection[Node], profile: str) -> Count:
-        """Count one profile on several hosts, with VMs that are off and may start on any of them."""
+        """Count one profile on several hosts, with powered-off VMs that may start on any of these hosts."""
         clusters = {self._cluster_id(node.name) for node in nodes}
         summed = Count()
         for node in nodes:
@@ -263,7 +263,7 @@ class VsphereAvailability:
 
 
 def unusable_because(node: Node) -> str:
-    """Return why no VM can start on a host, or nothing."""
+    """Return the reason why no VM with vGPUs can start on a host, or an empty string."""
     if not node.ready:
         return "not connected"
     if not node.schedulable:
@@ -272,7 +272,7 @@ def unusable_because(node: Node) -> str:
 
 
 def size_of(vgpus: Mapping[str, int]) -> int:
-    """Return the framebuffer of some vGPUs in MiB."""
+    """Return the total framebuffer of the vGPUs in MiB."""
     parsed = ((parse_or_none(profile), count) for profile, count in vgpus.items())
     return sum(profile.mib * count for profile, count in parsed if profile)
 

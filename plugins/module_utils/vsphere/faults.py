@@ -2,11 +2,11 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Translate faults of vCenter into errors with a code, a message and a hint.
+"""Translation of vCenter faults into errors with a code, a message and a hint.
 
-A fault is the answer to a call or the error of a task (vsphere.md 8.1); both end here. Only the names of fault types
-are used, so this file needs no SDK. A message names the VM, the host, the profile or the privilege. The fault often
-does not name them, so the caller passes an Operation.
+A fault is the response to a call or the error of a task (vsphere.md 8.1). This file uses only the names of fault types
+and needs no SDK. Messages name the VM, the host, the profile or the privilege. Faults often lack these names, so the
+caller passes an Operation.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from ansible_collections.vgpu.fleet.plugins.module_utils.errors import FleetErro
 
 NameOf = Callable[[Any], str]
 
-# After these the state of the request is unknown: another task was in progress, the session or the host was lost, or
-# the fault is not in the tables below.
+# Codes after which the state of the request is unknown: another task was in progress, the session or the host was
+# lost, or the fault is not in the tables below.
 UNCERTAIN = frozenset({"conflict", "session_ended", "host_unavailable", "not_found", "vsphere_fault"})
 
 
@@ -106,7 +106,7 @@ def _translate(fault: Any, subject: Operation, name_of: NameOf) -> FaultInfo:
 
 
 def _fields(fault: Any, subject: Operation, name_of: NameOf) -> dict[str, str]:
-    """Return the fields of FAULT_TEMPLATES: what the operation is about, and what the fault itself names."""
+    """Return the fields of FAULT_TEMPLATES, from the operation and the fault."""
     host, target = getattr(fault, "host", None), getattr(fault, "obj", None)
     device = str(getattr(fault, "device", None) or subject.devices)
     return {
@@ -137,7 +137,7 @@ def fault_names(fault: Any) -> Iterable[str]:
 
 
 def text_of(fault: Any) -> str:
-    """Return the texts of a fault, which are in different places (vsphere.md 8.1)."""
+    """Return the texts of a fault, which are in different fields (vsphere.md 8.1)."""
     texts: list[str] = []
     while fault is not None:
         messages = [getattr(entry, "message", None) for entry in getattr(fault, "faultMessage", None) or []]
@@ -163,7 +163,7 @@ def _clause(text: str) -> str:
 
 
 def _with(text: str, extra: str, *names: str) -> str:
-    """Append `extra` unless the text has all of these names already."""
+    """Append `extra` unless the text already contains all names."""
     if not extra or (names and all(name in text for name in names)):
         return text
     return f"{_clause(text)} {extra}"
@@ -184,7 +184,7 @@ def _text_in_brackets(fault: Any) -> str:
     return f" ({_clause(text)})" if text else ""
 
 
-# Faults whose translation takes more than a template
+# Faults that a template cannot translate
 def _power_state(fault: Any, subject: Operation, _name_of: NameOf) -> FaultInfo:
     states = {"poweredOn": "powered on", "poweredOff": "powered off", "suspended": "suspended"}
     existing, requested = (
@@ -239,7 +239,7 @@ def _mib(size: int) -> str:
 
 
 def _no_host(fault: Any, subject: Operation, name_of: NameOf) -> FaultInfo:
-    """Name the reason of each host, which DRS returns (vsphere.md 6.1)."""
+    """List the reason for each host, as returned by DRS (vsphere.md 6.1)."""
     hosts = list(getattr(fault, "host", None) or [])
     errors = list(getattr(fault, "error", None) or [])
     if not errors:

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Connection options of the vSphere modules: names, aliases and environment variables of vmware.vmware."""
+"""Connection options of the vSphere modules, with the names, aliases and environment variables of vmware.vmware."""
 
 from __future__ import annotations
 
@@ -37,5 +37,5 @@ def hosts_spec() -> dict[str, dict[str, Any]]:
 
 
 def hosts_of(params: Mapping[str, Any]) -> dict[str, Any]:
-    """The options that select hosts, as those who read hosts take them."""
+    """Return the options that select hosts, as keyword arguments for the functions that read hosts."""
     return {name: params[name] for name in hosts_spec()}

@@ -2,9 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A session with vCenter: opened late, used for every call, always closed.
+"""Session with vCenter, opened on demand, used for all calls and always closed.
 
-pyVmomi is imported here and nowhere else at the top of a file: after the options were checked, and only once.
+pyVmomi is imported inside functions only, after the options have been validated.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Unauthorized(FleetError):
 
 
 class Session:
-    """Calls to one vCenter. `vim` and `vmodl` are pyVmomi's, for those who build specs."""
+    """A session with one vCenter. `vim` and `vmodl` are the pyVmomi modules, for building specs."""
 
     def __init__(self, instance: Any, login: Callable[[Any], None]) -> None:
         from pyVmomi import vim, vmodl
@@ -55,7 +55,7 @@ class Session:
     @classmethod
     @contextmanager
     def open(cls, params: Mapping[str, Any]) -> Iterator[Session]:
-        """A session by a module's connection options, for a `with` block."""
+        """Open a session with the connection options of a module, as a context manager."""
         session = _connect(params)
         try:
             yield session
@@ -70,11 +70,11 @@ class Session:
 
     @cached_property
     def version(self) -> tuple[int, ...]:
-        """The API version as numbers."""
+        """Return the API version as numbers."""
         return tuple(int(part) for part in self.content.about.apiVersion.split(".") if part.isdigit())
 
     def has(self, since: str) -> bool:
-        """Whether the server has an API version; do not read fields that are newer than it (vsphere.md 10.1)."""
+        """Return whether the server has at least this API version. Do not read newer fields (vsphere.md 10.1)."""
         wanted = tuple(int(part) for part in since.split("."))
         length = max(len(wanted), len(self.version))
         mine, its = (numbers + (0,) * (length - len(numbers)) for numbers in (self.version, wanted))
@@ -82,7 +82,7 @@ class Session:
 
     # Calls
     def call(self, subject: Operation, method: Callable[..., T], *args: Any, **kwargs: Any) -> T:
-        """Make one call. A session that ended meanwhile is opened again once: such a call has done nothing."""
+        """Make one call. If the session has ended, log in and repeat the call once, since it had no effect."""
         cookie = self.stub.cookie
         with self.reporting(subject):
             try:
@@ -93,7 +93,7 @@ class Session:
 
     @contextmanager
     def reporting(self, subject: Operation) -> Iterator[None]:
-        """Faults and lost connections become our errors."""
+        """Convert faults and lost connections into errors."""
         try:
             yield
         except self.vmodl.MethodFault as fault:
@@ -115,16 +115,17 @@ class Session:
                 self._login(self.content)
 
     def name_of(self, reference: Any) -> str:
-        """The name of an object, for messages; its id where there is none to be had."""
+        """Return the name of an object for messages, or its id if the name cannot be read."""
         with suppress(Exception):
             return real_name(str(reference.name))
         return moid_of(reference)
 
     # Reading
     def collect(self, subject: Operation, *filters: Any) -> list[tuple[Any, Properties]]:
-        """Return pairs of object and properties for filter specs: one call, unless the server returns pages.
+        """Return pairs of object and properties for filter specs, in one call unless the server returns pages.
 
-        If the session ends meanwhile, log in and read again from the first page: pages belong to their session.
+        If the session ends in the meantime, log in and read again from the first page, since pages belong to their
+        session.
         """
         return self.call(subject, self._collect, filters)
 
@@ -141,7 +142,7 @@ class Session:
         return found
 
     def read(self, subject: Operation, references: Iterable[Any], paths: Sequence[str]) -> list[tuple[Any, Properties]]:
-        """These properties of these objects, which are of one type."""
+        """Return the given properties of objects of one type."""
         listed = list(references)
         if not listed:
             return []
@@ -157,7 +158,7 @@ class Session:
 
     def _properties(self, entry: Any) -> Properties:
         self.raise_refusal(entry.missingSet)
-        # vCenter stores names in an escaped form that nobody writes.
+        # vCenter returns stored names, in which characters are escaped.
         return {
             change.name: real_name(change.val) if change.name == "name" else change.val
             for change in entry.propSet or []
@@ -171,10 +172,10 @@ class Session:
 
 
 def _unknown_fault(error: KeyError) -> Any:
-    """Return an object with name and text of a fault that pyVmomi could not read, or None for any other KeyError.
+    """Return an object with the name and text of a fault that pyVmomi could not parse, or None for other KeyErrors.
 
-    pyVmomi names the type in the KeyError, such as `urn:vim25 InvalidPowerStateFault`. When it looks the type up, it
-    has read the text of the fault already.
+    The KeyError contains the type, such as `urn:vim25 InvalidPowerStateFault`. pyVmomi parses the text of the fault
+    before it looks up the type.
     """
     text, inside = "", False
     trace = error.__traceback__
@@ -213,7 +214,7 @@ def _connect(params: Mapping[str, Any]) -> Session:
     if params["validate_certs"]:
         tls = ssl.create_default_context()
     else:
-        # Without the machine's authorities, which take a tenth of a second to read.
+        # Do not load the system's certificate authorities, which takes a tenth of a second.
         tls = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         tls.check_hostname = False
         tls.verify_mode = ssl.CERT_NONE
@@ -240,7 +241,7 @@ def _connect(params: Mapping[str, Any]) -> Session:
             hint="Check hostname, port, and proxy_host if there is one.",
         ) from error
     except Exception as error:
-        # That is how pyVmomi says that something else answers there.
+        # pyVmomi raises this plain exception if the server is not a vCenter.
         if "is not a VIM server" not in str(error):
             raise
         raise BadConnection(f"What answers at {server} is not vCenter.", hint="Check hostname and port.") from error

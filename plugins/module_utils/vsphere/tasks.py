@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Tasks of vCenter: started, awaited together, and their faults in our words."""
+"""vCenter tasks: start them, wait for them and convert their faults into errors."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def run(session: Session, subject: Operation, method: Any, *args: Any, timeout: 
 
 
 def wait(session: Session, task: Any, subject: Operation, *, timeout: float = 600) -> Any:
-    """The result of a task; its fault becomes our error."""
+    """Wait for a task and return its result. Raise its fault as an error."""
     outcome = wait_all(session, {task: subject}, timeout=timeout)[task]
     if isinstance(outcome, VsphereError):
         raise outcome
@@ -42,7 +42,10 @@ def wait(session: Session, task: Any, subject: Operation, *, timeout: float = 60
 
 
 def wait_all(session: Session, tasks: Mapping[Any, Operation], *, timeout: float = 600) -> dict[Any, Any]:
-    """The result, or the error, of each task. An error is returned, not raised: the other tasks go on."""
+    """Wait for all tasks and return the result or error of each task.
+
+    Errors are returned instead of raised, since the other tasks continue.
+    """
     if not tasks:
         return {}
 

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Wait for properties of objects. vCenter reports changes, so nothing is polled."""
+"""Wait for changes to object properties. vCenter reports changes, so polling is not needed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ansible_collections.vgpu.fleet.plugins.module_utils.progress import reporti
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.faults import Operation
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.session import Properties, Session
 
-# vCenter answers at the latest after so many seconds, so that proxies do not cut the line.
+# Maximum duration of one request, so that proxies do not close the connection.
 MAX_WAIT_SECONDS = 60
 
 Seen = Mapping[Any, Properties]
@@ -39,7 +39,7 @@ def until(
                 watch.until(done, deadline)
                 return watch.seen
             except session.vim.fault.NotAuthenticated:
-                # The filter has ended with its session. Log in, unless another thread has, and create it again.
+                # The filter ended with its session. Log in, unless another thread already has, and create a new filter.
                 with session.reporting(subject):
                     session.reopen(watch.cookie)
             finally:
@@ -55,13 +55,13 @@ def until_holds(
     *,
     timeout: float,
 ) -> Properties | None:
-    """Watch one object. Return its properties once `holds` is true of them, or None after the timeout."""
+    """Watch one object. Return its properties once `holds` is true for them, or None after the timeout."""
     seen = until(session, subject, [reference], paths, lambda seen: holds(seen[reference]), timeout=timeout)[reference]
     return seen if holds(seen) else None
 
 
 class _Watch:
-    """A property filter and the properties that it has reported."""
+    """A property filter and its reported properties."""
 
     def __init__(self, session: Session, subject: Operation, references: Sequence[Any], paths: Sequence[str]) -> None:
         self._session = session
@@ -69,7 +69,7 @@ class _Watch:
         self._collector = session.content.propertyCollector
         self.seen: dict[Any, Properties] = {reference: {} for reference in references}
         wanted = session.objects_filter(references, paths)
-        # Changes are reported with the whole property, never with a part of it.
+        # Request whole properties instead of partial updates.
         self._filter = session.call(subject, self._collector.CreateFilter, wanted, False)
         self.cookie = session.stub.cookie
 
@@ -77,7 +77,7 @@ class _Watch:
         version = ""
         while True:
             left = deadline - time.monotonic()
-            # The first answer comes at once and has the present properties.
+            # The first response arrives immediately and contains the current properties.
             if version and (done(self.seen) or left <= 0):
                 return
             update = self._next(version, max(1, int(min(left, MAX_WAIT_SECONDS))))
@@ -93,14 +93,14 @@ class _Watch:
     def _next(self, version: str, seconds: int) -> Any:
         options = self._session.vmodl.query.PropertyCollector.WaitOptions(maxWaitSeconds=seconds)
         if self._session.stub.cookie != self.cookie:
-            # Another thread has logged in: this filter is gone, and a wait would never return.
+            # Another thread has logged in. This filter no longer exists, and a wait would never return.
             raise self._session.vim.fault.NotAuthenticated
         with self._reporting():
             return self._collector.WaitForUpdatesEx(version, options)
 
     @contextmanager
     def _reporting(self) -> Iterator[None]:
-        """Turn faults into errors, but for the end of the session."""
+        """Convert faults into errors, except for the end of the session."""
         ended: Any = self._session.vim.fault.NotAuthenticated
         try:
             yield

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What will lead to trouble, found by looking at hosts and VMs together. Pure."""
+"""Detection of problems with hosts and VMs. Pure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.read.inventory 
 
 @dataclass(frozen=True)
 class Finding:
-    """`device` is the GPU, host or VM it is about."""
+    """A detected problem. `device` is the affected GPU, host or VM."""
 
     kind: str
     device: str
@@ -47,7 +47,7 @@ def _hosts(snapshot: Snapshot) -> Iterator[Finding]:
 
 
 def _vms(snapshot: Snapshot) -> Iterator[Finding]:
-    """VMs that could not start again, and those that run and are not where they should be seen."""
+    """Yield VMs that could not start again, and running VMs with vGPUs that no GPU lists."""
     offered: dict[str, set[str]] = {}
     for host in snapshot.inventory.hosts:
         offered.setdefault(_place(host), set()).update(host.profiles)
@@ -55,7 +55,7 @@ def _vms(snapshot: Snapshot) -> Iterator[Finding]:
     for vm in snapshot.inventory.vms:
         home = hosts.get(vm.host)
         if home is None:
-            # It was moved out of the selection after the hosts were read, or has no host: nothing is known of its GPUs.
+            # The VM left the selection after the hosts were read, or has no host, so its GPUs are unknown.
             continue
         there = offered[_place(home)]
         missing = sorted({profile for _key, profile in vm.vgpus} - there)
@@ -71,5 +71,5 @@ def _vms(snapshot: Snapshot) -> Iterator[Finding]:
 
 
 def _place(host: HostFacts) -> str:
-    """Where a VM of the host can start: anywhere in its cluster, or without DRS only there."""
+    """Return the id of the cluster or, without DRS, of the host, in which VMs of the host can start."""
     return host.cluster_id if host.drs else host.moid

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The records that modules return: those of the fleet, with what only vSphere knows. Pure."""
+"""Records for module results: fleet records with vSphere details. Pure."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Record = dict[str, Any]
 
 
 def spellings(name: str) -> dict[str, str]:
-    """A profile under the name vSphere has for it, and as other platforms spell it."""
+    """Return all spellings of a profile, with the name in this vCenter as vSphere spelling."""
     return {**catalog.spellings(name), "vsphere": name}
 
 
@@ -57,7 +57,7 @@ def node_records(snapshot: Snapshot, fleet: Fleet) -> list[Record]:
 
 
 def vgpu_records(fleet: Fleet) -> list[Record]:
-    """The vGPUs that run, in the fleet's order."""
+    """Return the running vGPUs in the order of the fleet."""
     return [
         {**slot.as_dict(), "node": gpu.node, "gpu": gpu.name, "spellings": spellings(slot.profile)}
         for gpu, slot in fleet.slots()
@@ -66,9 +66,9 @@ def vgpu_records(fleet: Fleet) -> list[Record]:
 
 
 def filtered(fleet: Fleet, *, gpus: Sequence[str] | None = None, profiles: Sequence[str] | None = None) -> Fleet:
-    """A part of the fleet. A filter on GPUs also leaves out the hosts on which nothing is left.
+    """Return the selected part of the fleet. With a filter, omit hosts without selected GPUs.
 
-    None means no filter; an empty list selects nothing.
+    None means no filter; an empty list selects no GPU.
     """
 
     def matches(node: Node, gpu: Gpu) -> bool:

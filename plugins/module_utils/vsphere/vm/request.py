@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A task's options, read once. Pure."""
+"""Request of a VM task, parsed from the module options. Pure."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ AUTO = "auto"
 
 @dataclass(frozen=True)
 class Network:
-    """A network card of a new VM. Addresses are told to the guest through cloud-init."""
+    """A network card of a new VM. The guest gets its addresses through cloud-init."""
 
     name: str
     mac: str = ""
@@ -43,7 +43,7 @@ class Network:
 
 @dataclass(frozen=True)
 class CloneOptions:
-    """How a VM is made that does not exist."""
+    """The options for creating a VM."""
 
     template: str = ""
     linked_clone: bool = False
@@ -76,7 +76,7 @@ class VmRequest:
     wait_timeout: int = 600
 
     def wish(self, profiles: Sequence[str]) -> DesiredVm:
-        """What is asked for, by the names of profiles that there are."""
+        """Return the desired VM, with requested profiles resolved to the names in `profiles`."""
         return DesiredVm(
             state=self.state,
             vgpus=wanted_vgpus(self.vgpus, profiles),

@@ -79,7 +79,7 @@ class VmResult:
 
 
 def spellings(profile: str) -> dict[str, str]:
-    """As this vCenter spells it, and as other platforms do."""
+    """Return all spellings of a profile, with the spelling of this vCenter."""
     return {**catalog.spellings(profile), "vsphere": profile}
 
 

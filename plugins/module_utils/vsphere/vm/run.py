@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""One task of vsphere_vgpu_vm from beginning to end."""
+"""Run of a vsphere_vgpu_vm task: find the VM, then create or change it."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def run(session: Session, request: VmRequest, *, check_mode: bool) -> VmResult:
         try:
             return creation.run(check_mode=check_mode)
         except VsphereError as error:
-            # Somebody else was quicker: then it is a VM that exists.
+            # Another client created the VM in the meantime, so treat the VM as existing.
             seen = look_up(session, request, VmFinder(session), hosts) if error.fault == "DuplicateName" else None
             if seen is None:
                 raise
