@@ -117,7 +117,7 @@ class ReconfigureVm:
             return self.shown(seen, decision.plan)
         return self.apply(seen, decision)
 
-    # Deciding
+    # Planning
     def decide(self, seen: VmSnapshot) -> Decision:
         machine = seen.machine
         if machine.template:
@@ -269,7 +269,7 @@ class ReconfigureVm:
         error.message += f" VM {name} was powered off for it and runs again"
         error.message += f", but not as it was: {'; '.join(differences)}." if differences else " as it was."
 
-    # Showing
+    # Results
     def shown(self, seen: VmSnapshot, plan: VmPlan, seat: VmLocation | None = None) -> VmResult:
         machine = seen.machine
         if machine.running and seat is None:

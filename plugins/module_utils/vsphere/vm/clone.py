@@ -96,7 +96,7 @@ class CloneVm:
         profiles = tuple(sorted(set(made.decision.plan.devices.vgpus)))
         return Operation(f"make VM {self.name}", vm=self.name, profiles=profiles)
 
-    # Deciding
+    # Planning
     def _blueprint(self) -> ClonePlan:
         creation = self._creation
         folder = self._tree.folder(self._request.identity)
@@ -133,7 +133,7 @@ class CloneVm:
             return only
         return choose_host(self.name, plan, reach, without="", current=None, only=only)
 
-    # The request
+    # Clone specification
     def _clone_spec(
         self, source: VmSnapshot, plan: VmPlan, pool: Pool, around: Locations, home: HostFacts | None
     ) -> tuple[Any, list[str]]:
@@ -310,7 +310,7 @@ class CloneVm:
         except FleetError:
             return "it cannot be found out whether it has run"
 
-    # Showing
+    # Results
     def _diff(self, made: ClonePlan) -> dict[str, Any]:
         creation = self._creation
         more: dict[str, Any] = {

@@ -150,7 +150,7 @@ class PowerControl:
     def _by_drs(self, subject: Operation, seen: VmSnapshot) -> None:
         """Start the VM through DRS and wait for its power state.
 
-        The outer task succeeds even if the VM does not start, and its result does not always contain the VM's own
+        The outer task can succeed although the VM does not start, and its result does not always contain the VM's own
         task: the API reference promises that task only for VMs that DRS does not manage.
         """
         before = self._read(seen.reference, subject, "recentTask")
@@ -197,7 +197,7 @@ class PowerControl:
     def _run(self, subject: Operation, method: Any, *args: Any) -> Any:
         return tasks.run(self._session, subject, method, *args, timeout=self._request.wait_timeout)
 
-    # Seeing
+    # State
     def power(self, seen: VmSnapshot) -> str:
         """Return the current power state, or an empty string if it cannot be read."""
         with suppress(FleetError):
@@ -282,7 +282,7 @@ class PowerControl:
         return self._read(reference, subject, "runtime.host").get("runtime.host")
 
     def _refresh(self, found: Properties, subject: Operation) -> None:
-        """Request a refresh of the host's GPU list. Ignore errors, since few accounts have the required privilege."""
+        """Refresh the host's GPU list if possible. Few accounts have the required privilege, so ignore errors."""
         manager = found.get("configManager.graphicsManager")
         if manager is not None:
             with suppress(FleetError, AttributeError):
