@@ -54,7 +54,7 @@ class Cluster:
         await asyncio.gather(*(informer.ready.wait() for informer in self.informers.values()))
 
     async def sync(self) -> None:
-        """Wait until the cache contains everything that others have written so far."""
+        """Wait until the cache contains all writes of other clients so far."""
         answer = await self.admin.get("/api/v1/namespaces", params={"limit": "1"})
         revision = int(answer["metadata"]["resourceVersion"])
         if revision == self._synced:

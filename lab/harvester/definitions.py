@@ -187,7 +187,7 @@ def _mig_definition(version: Version) -> list[Json]:
 
 
 def core_definitions() -> list[Json]:
-    """Return the definitions of Harvester itself, which exist from the start."""
+    """Return Harvester's own definitions, which exist from the start."""
     condition = fields(
         type=STRING, status=STRING, reason=STRING, message=STRING, lastUpdateTime=STRING, lastTransitionTime=STRING
     )

@@ -1,4 +1,4 @@
-"""GPU hosts below the API: PCI functions, the NVIDIA driver's vGPU types, what a reboot forgets. Pure."""
+"""Hardware of GPU hosts: PCI functions, vGPU types of the NVIDIA driver, effects of a reboot. Pure."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Gpu:
     vfs: list[Vf] = field(default_factory=list)
     mig: MigCard | None = None
     mig_mode: bool = False
-    # What the recordings' fake driver did and a real one does not.
+    # Behavior of the recordings' fake driver, which a real driver does not have.
     takes_any_type: bool = False
     keeps_types: bool = False
     _kept: list[Vf] = field(default_factory=list)
@@ -46,7 +46,7 @@ class Gpu:
         return self.board.vfs > 0
 
     def vf_addresses(self) -> list[str]:
-        """Return the functions in the order virtfn0, virtfn1, virtfn10, ..., as the controllers list them."""
+        """Return the virtual functions in the controllers' order: virtfn0, virtfn1, virtfn10, ..."""
         domain_bus = self.address.rsplit(":", 1)[0]
         addresses = []
         for number in range(self.board.vfs):
@@ -76,18 +76,18 @@ class Gpu:
         return next((vf for vf in self.vfs if vf.address == address), None)
 
     def offered(self, vf: Vf) -> list[VgpuType]:
-        """Return the types this function may become: one size per GPU, a maximum per type (harvester.md 7.1)."""
+        """Return the available types of this function: one size per GPU, a maximum per type (harvester.md 7.1)."""
         if vf.type is not None:
             return []
         if self.mig_mode and self.mig is not None and not self.mig.keeps_time_sliced_types:
             return self._offered_by_instances(self.mig)
         taken = [other.type for other in self.vfs if other.type is not None]
-        # Where any type is taken there may be several sizes, and the first one counts.
+        # A driver that accepts any type allows several sizes; the first size decides.
         sizes = {other.framebuffer_gib for other in (taken[:1] if self.takes_any_type else taken)}
         return [kind for kind in self.board.types if len(taken) < kind.instances and sizes <= {kind.framebuffer_gib}]
 
     def _offered_by_instances(self, card: MigCard) -> list[VgpuType]:
-        """In MIG mode each instance serves one vGPU of its own type, and nothing else is to be had."""
+        """Return the types in MIG mode, in which each instance serves one vGPU of its own type."""
         served = [instance.profile.type_suffix for instance in card.instances]
         offered = []
         for kind in self.board.mig_types:
@@ -134,7 +134,7 @@ class Host:
     def __init__(self, spec: NodeSpec, *, takes_any_type: bool = False, keeps_types: bool = False) -> None:
         self.spec = spec
         self.name = spec.name
-        # Addresses of functions whose types the driver does not show.
+        # Addresses of functions whose types cannot be read.
         self.unreadable: set[str] = set()
         self.gpus = [
             Gpu(
@@ -173,7 +173,7 @@ class Host:
                 yield PciFunction(vf.address, gpu.board, vf.iommu_group, gpu.address)
 
     def reboot(self) -> None:
-        """SR-IOV, vGPU types and MIG instances live in the driver alone: after a reboot they are gone."""
+        """Clear SR-IOV, vGPU types and MIG instances, which exist only in the driver and do not survive a reboot."""
         for gpu in self.gpus:
             gpu.forget()
             if gpu.mig is not None:

@@ -1,14 +1,14 @@
-"""What the simulated parts have written themselves, so that they need not ask whether somebody else has.
+"""Journal of the simulated components' own writes, which saves requests to detect writes of other clients.
 
-Every write to the API server has a revision of its own, and revisions have no gaps. As long as each one is found
-here, nobody else has written anything.
+Every write to the API server has its own revision, and revisions have no gaps. As long as the journal contains every
+revision, no other client has written anything.
 """
 
 from __future__ import annotations
 
 from lab.kubernetes.client import Json
 
-# Where nobody asks for long, the rest is asked of the API server.
+# Limit of entries between two queries; older revisions are read from the API server.
 LONGEST = 50_000
 
 
@@ -24,7 +24,7 @@ class Journal:
             self._written[int(revision)] = path
 
     def complete(self, since: int, until: int) -> dict[int, str] | None:
-        """Return the paths written between two revisions, or None if others wrote as well."""
+        """Return the paths written between two revisions, or None if other clients wrote as well."""
         span = {revision: path for revision, path in self._written.items() if since < revision <= until}
         self._written = {revision: path for revision, path in self._written.items() if revision > since}
         return span if len(span) == until - since else None

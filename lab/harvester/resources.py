@@ -1,4 +1,4 @@
-"""The API resources the lab serves or reads, and the paths they live at."""
+"""API resources that the lab serves or reads, and their paths."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from lab.errors import LabError
 class Version:
     name: str
     server_version: str
-    # Of both addons' charts, and of the pcidevices image; the driver toolkit's image has the day of its base system.
+    # Version of both addons' charts and of the pcidevices image; the driver toolkit's image has the date of its base.
     addon_version: str
     toolkit_tag: str
     vendor_vfio: bool
@@ -21,7 +21,7 @@ class Version:
     protects_claims: bool
     rebuilds_allocation_notes: bool
     guards_addons: bool
-    # KubeVirt up to 1.2 gives each vGPU without options a boot display, and does not refuse several.
+    # KubeVirt up to 1.2 gives each vGPU without options a boot display, and accepts several.
     display_for_each_vgpu: bool
     mig_message: bool
     skip_mig: bool
@@ -35,7 +35,7 @@ VERSIONS = {
     version.name: version
     for version in (
         Version(
-            # The last with KubeVirt 1.2. Its addons' versions were not read and are those of 1.4.3.
+            # The last version with KubeVirt 1.2. Its addon versions are unknown; the lab uses those of 1.4.3.
             name="1.4.1",
             server_version="v1.4.1",
             addon_version="0.4.3",

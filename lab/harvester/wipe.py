@@ -1,4 +1,4 @@
-"""Delete everything that a scenario created from the API server, while all controllers are stopped."""
+"""Deletion of all objects of a scenario from the API server, while all controllers are stopped."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from lab.rundir import RunDir
 
 WEBHOOKS = "/apis/admissionregistration.k8s.io/v1"
 OURS = ("pcidevices-validator", "pcidevices-mutator", "harvester-validator", "harvester-mutator")
-# Owners before what they would make again.
+# Owners first, because they would create their dependents again.
 ORDER = (
     r.VM,
     r.VMI,
@@ -31,7 +31,7 @@ ORDER = (
 )
 
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
-# Bindings before what they bind.
+# Bindings before the roles and accounts that they refer to.
 RIGHTS = (
     Resource("ClusterRoleBinding", "clusterrolebindings", RBAC),
     Resource("RoleBinding", "rolebindings", RBAC, namespaced=True),

@@ -1,1 +1,1 @@
-"""A Kubernetes control plane and KubeVirt: certificates, kubeconfigs, processes, and a client for their API."""
+"""Kubernetes control plane and KubeVirt: certificates, kubeconfigs, processes, and a client for the API."""

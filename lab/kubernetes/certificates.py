@@ -1,4 +1,4 @@
-"""The lab's certificates: one authority for the cluster, one for the aggregation layer, EC keys throughout."""
+"""Certificates of the lab: one authority for the cluster, one for the aggregation layer, all with EC keys."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def pair(run: RunDir, name: str) -> KeyPair:
 
 
 def authority(run: RunDir, name: str = "ca") -> KeyPair:
-    """Return a certificate authority, which is created once."""
+    """Return a certificate authority, and create it if it does not exist."""
     files = pair(run, name)
     if files.cert.exists():
         return files
@@ -50,7 +50,7 @@ def authority(run: RunDir, name: str = "ca") -> KeyPair:
 def server(run: RunDir, name: str, hosts: Iterable[str] = (), *, issuer: str = "ca") -> KeyPair:
     """Create a serving certificate for loopback and the given DNS names or addresses."""
     hosts = list(dict.fromkeys([*LOOPBACK, *hosts]))
-    # Loopback servers talk to each other (etcd to itself), so these certificates may open connections too.
+    # Servers connect to each other (etcd to itself), so these certificates also serve as client certificates.
     usages = [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
     return _leaf(run, name, _name(name, ()), usages, issuer=issuer, hosts=hosts)
 
@@ -92,7 +92,7 @@ def _leaf(
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(_key_usage(signs_certificates=False), critical=True)
         .add_extension(x509.ExtendedKeyUsage(usages), critical=False)
-        # Python 3.13 checks certificates strictly and wants this one.
+        # Python 3.13 verifies certificates strictly and requires this extension.
         .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(signer_key.public_key()), critical=False)
     )
     if hosts:
@@ -155,7 +155,7 @@ def _write(files: KeyPair, certificate: x509.Certificate, key: ec.EllipticCurveP
 
 
 def _pem(key: ec.EllipticCurvePrivateKey) -> str:
-    # kube-controller-manager reads EC service account keys in this form, and everything else does too.
+    # kube-controller-manager requires EC service account keys in this format; all other programs accept it.
     return key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.TraditionalOpenSSL, serialization.NoEncryption()
     ).decode()

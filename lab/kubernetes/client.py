@@ -1,4 +1,4 @@
-"""A small asynchronous Kubernetes client: raw JSON over fixed paths, no discovery, no typed models."""
+"""Small asynchronous Kubernetes client: raw JSON over fixed paths, no discovery, no typed models."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class ApiError(Exception):
 class Client:
     def __init__(self, server: str, context: ssl.SSLContext, *, user_agent: str, token: str | None = None) -> None:
         self.server = server.rstrip("/")
-        # Told of every write that was accepted: its path, and the answer.
+        # Called for every accepted write, with its path and the response.
         self.on_write: Callable[[str, Json], None] | None = None
         headers = {"User-Agent": user_agent, "Accept": "application/json"}
         if token:
@@ -86,7 +86,7 @@ class Client:
             try:
                 return await self._send(method, path, params, body, content_type, accept, timeout)
             except ApiError as error:
-                # The server says so while its caches for a new resource fill.
+                # The API server responds with 429 while it fills its caches for a new resource.
                 if error.status != 429:
                     raise
                 await asyncio.sleep(0.1)

@@ -1,6 +1,6 @@
-"""A real Kubernetes control plane on loopback: etcd, kube-apiserver, scheduler and controller manager.
+"""Real Kubernetes control plane on loopback: etcd, kube-apiserver, scheduler and controller manager.
 
-Only the nodes are missing. Node objects are plain data, and whoever patches their status plays the kubelet.
+The control plane has no real nodes. Node objects are plain data; simulated kubelets patch their status.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from lab.rundir import RunDir, write_atomically
 BINARIES = ("etcd", "kube-apiserver", "kube-scheduler", "kube-controller-manager")
 POLL_SECONDS = 0.05
 START_TIMEOUT = 90.0
-# Another program can take a free port between our choice and our use of it.
+# Another program can take a free port before a program of the lab listens on it.
 PORT_ATTEMPTS = 3
 SYSTEM_PORTS = Path("/proc/sys/net/ipv4/ip_local_port_range")
 LOWEST_PORT = 10000
@@ -39,10 +39,10 @@ TRACE_LINES = 400
 SERVICE_NETWORK = "10.53.0.0/16"
 SERVICE_ADDRESS = "10.53.0.1"
 FRONT_PROXY = "front-proxy-client"
-# Half of the start of these programs is garbage collection: memory buys it back, within a limit.
+# Garbage collection takes half of the startup time of these programs: trade memory for time, within a limit.
 FAST_START = {"GOGC": "400", "GOMEMLIMIT": "1GiB"}
 GATE = "api-gate"
-# At a limit that is too low the API server does little else than collect.
+# With a memory limit that is too low, the API server spends most of its time on garbage collection.
 MIB_PER_NODE = 8
 PORTS = ("etcd", "etcd-peer", "kube-apiserver", GATE, "kube-scheduler", "kube-controller-manager")
 
@@ -80,7 +80,7 @@ class PortTaken(LabError):
 
 
 def start(run: RunDir, binaries: Mapping[str, Path]) -> None:
-    """Start a control plane, and return when it schedules pods."""
+    """Start a control plane, and return when the scheduler is ready."""
     start_api(run, binaries)
     start_controllers(run)
     wait_ready(run)
@@ -89,8 +89,8 @@ def start(run: RunDir, binaries: Mapping[str, Path]) -> None:
 def start_api(run: RunDir, binaries: Mapping[str, Path], meanwhile: Callable[[], None] | None = None) -> None:
     """Start etcd and kube-apiserver, and return when they are ready. `meanwhile` may start clients of them.
 
-    Definitions of custom resources that are installed before `start_controllers` are known to the
-    garbage collector from its first moment; later ones it finds within half a minute.
+    The garbage collector knows custom resource definitions that are installed before `start_controllers` from the
+    start; it discovers later definitions within half a minute.
     """
     run.create()
     run.update(binaries={name: str(binaries[name]) for name in BINARIES})
@@ -136,7 +136,7 @@ def wait_api_ready(run: RunDir, timeout: float = START_TIMEOUT) -> None:
 
 
 def stop_apiserver(run: RunDir) -> None:
-    # Nobody listens at the address that people know, as if it was the server's own.
+    # Close the gate, so that nothing listens at the address that users know.
     order(run, "close")
     processes.stop(run, "kube-apiserver")
 
@@ -154,10 +154,10 @@ def restart_apiserver(run: RunDir) -> None:
 
 
 def free_ports(count: int) -> list[int]:
-    """Return free ports. All are held until the last is known, so that they differ.
+    """Return free ports. All ports stay bound until the last is chosen, so that they differ.
 
-    Those that the system gives to outgoing connections are left to it: one of them is likely to be taken before a
-    program of ours listens there.
+    The function avoids the range that the system uses for outgoing connections, because such a port is likely to be
+    taken before a program of the lab listens on it.
     """
     first_of_the_system = int(SYSTEM_PORTS.read_text().split()[0])
     ours = range(LOWEST_PORT, first_of_the_system if first_of_the_system > 2 * LOWEST_PORT else 65536)
@@ -178,7 +178,7 @@ def free_ports(count: int) -> list[int]:
 
 def _choose_addresses(run: RunDir) -> None:
     ports = dict(zip(PORTS, free_ports(len(PORTS)), strict=True))
-    # People know the gate's address, the lab's own parts the server itself.
+    # Users get the gate's address; components of the lab get the server's own address.
     server, direct = (f"https://127.0.0.1:{ports[name]}" for name in (GATE, "kube-apiserver"))
     run.update(ports=ports, server=server, direct=direct)
 
@@ -242,7 +242,7 @@ def _spawn_apiserver(run: RunDir) -> None:
             "secure-port": ports["kube-apiserver"],
             "tls-cert-file": serving.cert,
             "tls-private-key-file": serving.key,
-            # Loopback is no address for the endpoints of the kubernetes service.
+            # The endpoints of the kubernetes service cannot have a loopback address.
             "endpoint-reconciler-type": "none",
             "service-cluster-ip-range": SERVICE_NETWORK,
             "client-ca-file": ca.cert,
@@ -260,20 +260,20 @@ def _spawn_apiserver(run: RunDir) -> None:
             "proxy-client-key-file": front_proxy.key,
             "audit-policy-file": run.path / "audit-policy.yaml",
             "audit-log-path": run.audit_log,
-            # A request's line is in the file before its answer is out, and the file is never rotated.
+            # The server logs a request before it sends the response, and never rotates the file.
             "audit-log-mode": "blocking",
             "audit-log-maxsize": 100_000,
             # Pods may be created in a namespace whose default service account does not exist yet.
             "disable-admission-plugins": "ServiceAccount",
             "allow-privileged": True,
-            # Nothing is throttled: two plain limits instead of priority and fairness.
+            # Two plain limits instead of priority and fairness, so that the server throttles nothing.
             "enable-priority-and-fairness": False,
             "max-requests-inflight": 4000,
             "max-mutating-requests-inflight": 2000,
             "profiling": False,
             **run.read().get("apiserver_flags", {}),
         },
-        # It would wait for its watchers, who have no reason to leave.
+        # The server would wait for its watchers, which do not disconnect.
         grace=1.0,
         env=FAST_START | {"GOMEMLIMIT": f"{1024 + MIB_PER_NODE * _nodes(run)}MiB"},
     )
@@ -303,7 +303,7 @@ def _spawn_controller_manager(run: RunDir) -> None:
         "kube-controller-manager",
         {
             **_controller_flags(run, "kube-controller-manager"),
-            # Nobody renews node leases here, and nodes should not become NotReady for it.
+            # Nothing renews node leases in the lab, and nodes must not become NotReady because of that.
             "controllers": "*,-node-lifecycle-controller",
             "service-account-private-key-file": certificates.signing_key(run).key,
             "root-ca-file": certificates.authority(run).cert,
@@ -321,7 +321,7 @@ def _controller_flags(run: RunDir, name: str) -> dict[str, object]:
         "tls-private-key-file": serving.key,
         "leader-elect": False,
         "profiling": False,
-        # The client's own limits are meant for large clusters that share one API server.
+        # The client's default limits are intended for large clusters that share one API server.
         "kube-api-qps": 1000,
         "kube-api-burst": 2000,
     }
@@ -350,7 +350,7 @@ def _wait(run: RunDir, name: str, path: str, timeout: float, also: str | None = 
     port = run.read()["ports"][name]
     tls = ssl.create_default_context(cafile=str(certificates.authority(run).cert))
     if name == "kube-apiserver":
-        # Anonymous callers are refused until the API server has made its RBAC roles.
+        # The API server refuses anonymous callers until it has created its RBAC roles.
         admin = certificates.pair(run, "client-admin")
         tls.load_cert_chain(str(admin.cert), str(admin.key))
     wait_until(run, [program for program in (name, also) if program], lambda: _answers_ok(port, path, tls), timeout)
@@ -372,7 +372,7 @@ def _ended(run: RunDir, name: str) -> LabError:
     lines = run.log(name).read_text(errors="replace").splitlines()
     tail = "\n".join(lines[-5:])
     whole_log = f"The whole log is in {run.log(name)}."
-    # What a program says of it is followed by a trace of its stack.
+    # A stack trace follows the message of the program.
     if any("too many open files" in line for line in lines[-TRACE_LINES:]):
         return LabError(f"{name} exited during startup: too many open files.", hint=f"{_file_limits()} {whole_log}")
     kind = PortTaken if "address already in use" in tail else LabError
@@ -380,7 +380,7 @@ def _ended(run: RunDir, name: str) -> LabError:
 
 
 def _file_limits() -> str:
-    """Return the two limits behind "too many open files", and how to raise them."""
+    """Return the two limits that cause "too many open files", and the commands that raise them."""
     try:
         instances = f" ({INOTIFY_INSTANCES.read_text().strip()})"
     except OSError:

@@ -1,4 +1,4 @@
-"""Install custom resource definitions, and wait until they are served."""
+"""Installation of custom resource definitions."""
 
 from __future__ import annotations
 

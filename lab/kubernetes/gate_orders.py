@@ -1,4 +1,4 @@
-"""Send commands to the gate of a running lab."""
+"""Commands to the gate of a running lab."""
 
 from __future__ import annotations
 

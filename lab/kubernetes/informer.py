@@ -1,4 +1,4 @@
-"""Caches of API objects kept by watches, and writes that return once the cache has seen them."""
+"""Caches of API objects that watches keep current, and writes that return when the cache contains them."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def revision_of(obj: Json) -> int:
 
 class Informer:
     def __init__(self, client: Client, resource: Resource, indexed: tuple[str, ...] = ()) -> None:
-        # Labels by which objects are looked up so often that each has its list at hand.
+        # Labels with an index, because objects are often looked up by them.
         self._indexed = indexed
         self.resource = resource
         self.objects: dict[str, Json] = {}
@@ -43,7 +43,7 @@ class Informer:
         self._listeners: list[Listener] = []
         self._labelled: dict[tuple[str, str], dict[str, Json]] = {}
         self._revision = 0
-        # Who waits for a revision, and who for anything else.
+        # Futures that wait for a revision, and below those that wait for another condition.
         self._writers: list[tuple[int, int, asyncio.Future[None]]] = []
         self._order = itertools.count()
         self._waiting: list[tuple[Callable[[], bool], asyncio.Future[None]]] = []
@@ -67,7 +67,7 @@ class Informer:
                 await self._list()
                 await self._watch()
             except ApiError as error:
-                # 404: the definition is not there yet; 410: the watch has to start over.
+                # 404: the definition does not exist yet; 410: the watch has to start again.
                 if error.status not in (404, 410):
                     log.warning("%s: %s", self.resource.plural, error)
                 await asyncio.sleep(0.2)
@@ -103,7 +103,7 @@ class Informer:
         if new is not None:
             if old is not None and revision_of(old) == revision_of(new):
                 return
-            # A quarter of the memory, and nobody here looks at them; a write without them leaves them as they are.
+            # Managed fields take a quarter of the memory and are not used; a write without them does not change them.
             new["metadata"].pop("managedFields", None)
             self.objects[key_of(new)] = new
         elif old is not None:
@@ -148,7 +148,7 @@ class Informer:
             await asyncio.wait_for(waiter, PATIENCE)
 
     async def sync(self) -> None:
-        """Wait until the cache contains everything that others have written so far."""
+        """Wait until the cache contains all writes of other clients so far."""
         if not self.ready.is_set():
             return
         answer = await self._client.get(self.resource.collection, accept=METADATA_ONLY)
@@ -167,7 +167,7 @@ class Informer:
             )
         )
 
-    # Writes, as the identity of this informer's client.
+    # Writes with the identity of this informer's client.
     async def create(self, body: Json, namespace: str = "") -> Json:
         body = {"apiVersion": self.resource.api_version, "kind": self.resource.kind, **body}
         return await self.seen(await self._client.create(self.resource.collection_in(namespace), body))

@@ -1,7 +1,7 @@
-"""Who may talk to the lab's API server, and the kubeconfig files they do it with.
+"""Users of the lab's API server, and their kubeconfig files.
 
-Users come in two kinds. Client certificates can be issued at any time. Bearer tokens stand in a
-file which kube-apiserver reads when it starts, so token users are prepared before that.
+Users authenticate in one of two ways. Client certificates can be issued at any time. Bearer tokens are in a
+file that kube-apiserver reads when it starts, so users with tokens must be created before that.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ class User:
     token: bool = False
 
 
-# The names matter: admission webhooks tell components from people by them. What a component
-# may do is not under test, so each is a master; its own RBAC rules would only slow the start.
+# Admission webhooks distinguish components from users by these names. The permissions of components are not
+# under test, so each is in the group system:masters; RBAC rules for them would only slow down the start.
 COMPONENTS = (
     User("admin", "lab:admin", (MASTERS,)),
     User("kube-scheduler", "system:kube-scheduler", (MASTERS,)),
     User("kube-controller-manager", "system:kube-controller-manager", (MASTERS,)),
-    # Its name is longer than a certificate's CN may be.
+    # The name is longer than the CN of a certificate may be.
     User(
         "pcidevices",
         "system:serviceaccount:harvester-system:harvester-pcidevices-controller",
@@ -105,7 +105,7 @@ def _read_tokens(run: RunDir) -> list[list[str]]:
 
 def _write(run: RunDir, name: str, credentials: dict[str, Any], namespace: str) -> Path:
     state = run.read()
-    # People go through the gate; what the lab itself consists of is never disturbed there.
+    # Users connect through the gate; faults of the gate never affect components of the lab.
     server = state["direct"] if name in _UNDISTURBED and "direct" in state else state["server"]
     config = {
         "apiVersion": "v1",

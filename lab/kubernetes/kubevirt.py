@@ -1,6 +1,6 @@
-"""A real KubeVirt without its operator: the definitions, virt-api and virt-controller.
+"""Real KubeVirt without its operator: the definitions, virt-api and virt-controller.
 
-The node agent and the guests are somebody else's part. As in Harvester, KubeVirt is installed in harvester-system.
+Other packages simulate the node agent and the guests. As in Harvester, KubeVirt is installed in harvester-system.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from lab.rundir import RunDir
 Json = dict[str, Any]
 
 BINARIES = ("virt-api", "virt-controller")
-# What KubeVirt's operator would install: `make kubevirt-manifests` writes it (tools/kubevirt_manifests.py).
+# Objects that KubeVirt's operator would install, written by `make kubevirt-manifests` (tools/kubevirt_manifests.py).
 MANIFESTS = Path(__file__).with_name("kubevirt_manifests.json")
 NAMESPACE = "harvester-system"
 IMAGES = "docker.io/kubevirt"
@@ -33,19 +33,19 @@ WEBHOOK_PATH = "/apis/admissionregistration.k8s.io/v1"
 API_SERVICE_PATH = "/apis/apiregistration.k8s.io/v1/apiservices"
 CR_PATH = f"/apis/kubevirt.io/v1/namespaces/{NAMESPACE}/kubevirts"
 
-# The API server spends seconds on large schemas. These kinds exist because the components watch them,
-# nothing in a lab writes them, and of the others only the stored version is in use.
+# Large schemas take seconds in the API server. These kinds exist only because the components watch them, and
+# nothing in a lab writes them. Of the other kinds, only the stored version is in use.
 UNCHECKED_KINDS = {
     "VirtualMachineInstancePreset",
     "VirtualMachineInstanceReplicaSet",
     "VirtualMachinePool",
     "VirtualMachineSnapshotContent",
 }
-# What the lab itself stores or reads, and with KubeVirt running all the rest.
+# Kinds that the lab itself stores or reads. The other kinds are needed only if KubeVirt runs.
 STORED_KINDS = {"KubeVirt", "VirtualMachine", "VirtualMachineInstance"}
 UNCHECKED = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
 
-# After what Harvester sets by default; HostDevices is the one that VMs with devices need.
+# Harvester's defaults; VMs with devices require the feature gate HostDevices.
 CONFIGURATION = {
     "additionalGuestMemoryOverheadRatio": "1.5",
     "developerConfiguration": {
@@ -71,9 +71,9 @@ STATUS = {
 
 
 def install_crds(run: RunDir, *, runs: bool, others: Sequence[Json] = ()) -> None:
-    """The definitions, without which VMs cannot even be stored, and `others` with them, until all are served.
+    """Install KubeVirt's definitions, which VMs require, together with `others`, and wait until all are served.
 
-    Where KubeVirt does not run its components' own kinds are left out: each costs the API server a while.
+    If KubeVirt does not run, the kinds of its components are left out, because each kind costs the API server time.
     """
     asyncio.run(_install(run, runs, others))
 
@@ -81,13 +81,13 @@ def install_crds(run: RunDir, *, runs: bool, others: Sequence[Json] = ()) -> Non
 def create_cr(run: RunDir) -> None:
     """Create the KubeVirt object.
 
-    Not at once: the API server holds the first object of a new kind back for two seconds.
+    The call takes time, because the API server delays the first object of a new kind by two seconds.
     """
     asyncio.run(_create_cr(run))
 
 
 def start_early(run: RunDir, programs: Mapping[str, Path]) -> None:
-    """Start virt-api early, because it works for seconds before it needs the API server."""
+    """Start virt-api early, because its startup takes seconds before it needs the API server."""
     ports = dict(zip(BINARIES, controlplane.free_ports(len(BINARIES)), strict=True))
     with run.editing() as state:
         state["ports"].update(ports)
@@ -137,7 +137,7 @@ def _flags(run: RunDir, name: str) -> Json:
         "exporter-image": f"{IMAGES}/virt-exportserver:{VERSION}",
         "prom-cert-file": serving.cert,
         "prom-key-file": serving.key,
-        # It ends when it cannot renew its lease, as in an outage of the API server.
+        # virt-controller exits if it cannot renew its lease, for example during an outage of the API server.
         "leader-elect-lease-duration": "20m",
         "leader-elect-renew-deadline": "15m",
     }
@@ -151,7 +151,7 @@ def _spawn(run: RunDir, name: str) -> None:
         name,
         [run.read()["binaries"][name], *controlplane.as_arguments(_flags(run, name))],
         env={**controlplane.FAST_START, "KUBEVIRT_NAMESPACE": NAMESPACE, "TMPDIR": str(scratch)},
-        # virt-api sleeps for five seconds before it ends, to let load balancers notice.
+        # virt-api sleeps for five seconds before it exits, for the sake of load balancers.
         grace=0.2,
     )
 
@@ -174,7 +174,7 @@ async def _create_prerequisites(run: RunDir) -> None:
             client.create_if_absent(
                 f"{core}/configmaps", {"metadata": {"name": "kubevirt-ca"}, "data": {"ca-bundle": ca}}
             ),
-            # The aggregation layer finds virt-api by a service, and services have no endpoints on loopback.
+            # The aggregation layer finds virt-api through a service, and services cannot have endpoints on loopback.
             client.create_if_absent(
                 f"{core}/services",
                 {"metadata": {"name": "virt-api"}, "spec": {"type": "ExternalName", "externalName": "localhost"}},
@@ -239,7 +239,7 @@ def slim(crd: Json) -> Json:
 
 
 def _without_descriptions(value: Any) -> Any:
-    """A property may be called description too; its value is a schema, not a text."""
+    """Remove descriptions, but keep a property of that name, whose value is a schema and not a text."""
     if isinstance(value, dict):
         kept = {key: one for key, one in value.items() if key != "description" or not isinstance(one, str)}
         return {key: _without_descriptions(one) for key, one in kept.items()}
@@ -247,7 +247,7 @@ def _without_descriptions(value: Any) -> Any:
 
 
 async def _until_served(client: Client, crds: list[Json]) -> None:
-    """By discovery, which is small: the definitions themselves are hundreds of kilobytes to read and send."""
+    """Wait until discovery, which is much smaller than the definitions themselves, lists all definitions."""
     wanted: dict[str, set[str]] = {}
     for crd in crds:
         for version in crd["spec"]["versions"]:
@@ -274,7 +274,7 @@ async def _until_healthy(run: RunDir, name: str) -> None:
 
 
 async def _until_leading(client: Client) -> None:
-    """Only the leader runs the controllers, and it is one as soon as the lease is its own."""
+    """Wait until virt-controller holds the lease, because only the leader runs the controllers."""
     path = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/virt-controller"
     while True:
         lease = await client.get_or_none(path)

@@ -24,7 +24,7 @@ class Quantity:
             raise ValueError(f"{text!r} is not a quantity")
         number, exponent, suffix = match.groups()
         factor = Fraction(10) ** int(exponent) if exponent else _factor(suffix)
-        # A part of a byte counts as one.
+        # Round a fraction of a byte up.
         return cls(math.ceil(Fraction(number) * factor), suffix in _BINARY)
 
     def __str__(self) -> str:

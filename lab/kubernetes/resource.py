@@ -1,4 +1,4 @@
-"""An API resource and the paths of its objects."""
+"""API resource and the paths of its objects."""
 
 from __future__ import annotations
 

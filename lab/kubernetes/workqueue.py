@@ -1,4 +1,4 @@
-"""client-go's work queue on the simulated clock: one key is handled by one worker at a time, failures back off."""
+"""Work queue of client-go on the lab clock: one worker at a time handles a key, with a back-off after failures."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class WorkQueue:
                 self._failures.pop(key, None)
             except asyncio.CancelledError:
                 raise
-            except Exception as error:  # noqa: BLE001 - a handler may fail in any way, and is tried again
+            except Exception as error:  # noqa: BLE001 - a handler may fail in any way, and is retried
                 failures = self._failures.get(key, 0)
                 self._failures[key] = failures + 1
                 log.info("%s %s: %s", self._name, key, error)

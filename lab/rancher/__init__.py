@@ -1,1 +1,1 @@
-"""A Rancher with its Harvester machine driver, and the guest clusters that it makes."""
+"""Simulated Rancher with its Harvester machine driver, and the guest clusters that it creates."""

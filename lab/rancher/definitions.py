@@ -93,7 +93,7 @@ def _management_cluster() -> Json:
 
 
 def _management() -> list[Json]:
-    """What Rancher keeps about itself: machine drivers, tokens and settings."""
+    """Return the definitions of machine drivers, tokens and settings."""
     group = "management.cattle.io"
     driver = fields(
         active=BOOLEAN, builtin=BOOLEAN, url=STRING, checksum=STRING, displayName=STRING, addCloudCredential=BOOLEAN
@@ -116,7 +116,7 @@ def _management() -> list[Json]:
 
 
 def _config() -> Json:
-    """Rancher makes it from the driver's flags: numbers are strings, and nothing is below spec."""
+    """Return HarvesterConfig, which Rancher derives from the driver's flags: integers are strings, there is no spec."""
     return definition(
         "rke-machine-config.cattle.io",
         "HarvesterConfig",
@@ -195,7 +195,7 @@ def _machines() -> list[Json]:
 
 
 def harvester_definitions() -> list[Json]:
-    """What a machine is made of besides KubeVirt: images, networks and keys."""
+    """Return the definitions that machines require in addition to KubeVirt: images, networks and keys."""
     return [
         definition(
             "harvesterhci.io",
@@ -225,7 +225,7 @@ def harvester_definitions() -> list[Json]:
 
 
 def guest_definitions() -> list[Json]:
-    """RKE2 installs charts by objects."""
+    """Return the definition of HelmChart, with which RKE2 installs charts."""
     return [
         definition(
             "helm.cattle.io",
@@ -240,7 +240,7 @@ def guest_definitions() -> list[Json]:
 
 
 def operator_definitions() -> list[Json]:
-    """They come with the chart of the GPU operator."""
+    """Return the definitions that the chart of the GPU operator installs."""
     return [
         definition(
             "nvidia.com",

@@ -1,4 +1,4 @@
-"""From a HarvesterConfig to the flags of the machine driver, as Rancher does it (harvester.md 14.1). Pure."""
+"""Conversion of a HarvesterConfig to flags of the machine driver, as in Rancher (harvester.md 14.1). Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from lab.kubernetes.client import Json
 
 PREFIX = "harvester-"
-# What is in a machine config and no flag: the object itself, and what Rancher keeps there.
+# Fields of a machine config that are not flags: those of the object, and those that Rancher adds.
 NOT_FLAGS = ("apiVersion", "kind", "metadata", "common", "type")
 
 TEXT_FIELDS = {
@@ -45,15 +45,15 @@ SWITCH_FIELDS = ("enableEfi", "enableSecureBoot", "cpuPinning", "isolateEmulator
 
 
 def flag_of(field: str) -> str:
-    """vgpuInfo is --harvester-vgpu-info."""
+    """Return the flag of a field: `harvester-vgpu-info` for `vgpuInfo`."""
     return PREFIX + re.sub(r"(?<!^)([A-Z])", lambda found: f"-{found[1].lower()}", field)
 
 
 def content_of(config: Json, schema: str | None) -> Json:
-    """What of a config reaches the machines.
+    """Return the fields of a config that reach the machines.
 
-    A pool may carry a copy of the driver's schema. Fields that the copy does not know are dropped in silence, which
-    is how a copy from before vGPUs takes them away (harvester.md 14.7).
+    A pool may contain a copy of the driver's schema. Rancher silently drops fields that the copy lacks, so a copy
+    from a driver without vGPU support removes the vGPUs (harvester.md 14.7).
     """
     content = {field: value for field, value in config.items() if field not in NOT_FLAGS}
     if not schema:
@@ -66,12 +66,12 @@ def content_of(config: Json, schema: str | None) -> Json:
 
 
 def digest_of(content: Json) -> str:
-    """Equal contents make equal machines; anything else rolls the pool."""
+    """Return a hash of the content; a different hash rolls out the pool."""
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:8]
 
 
 def flags_of(content: Json, *, cluster: str, cluster_id: str, named: bool) -> dict[str, Any]:
-    """Empty strings, null and false are not passed; the cluster's name comes last and wins (recordings' README)."""
+    """Return flags without empty strings, null and false; the cluster's name comes last and wins (harvester.md 14.1)."""
     flags = {flag_of(field): value for field, value in content.items() if value not in ("", None, False)}
     flags[f"{PREFIX}cluster-id"] = cluster_id
     flags[f"{PREFIX}cluster-type"] = "imported"

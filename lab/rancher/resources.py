@@ -1,4 +1,4 @@
-"""The API resources of a Rancher and of its guest clusters."""
+"""API resources of Rancher and of its guest clusters."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ INFRA_MACHINE = Resource("HarvesterMachine", "harvestermachines", _INFRASTRUCTUR
 SECRET = Resource("Secret", "secrets", "/api/v1", namespaced=True)
 CONFIG_MAP = Resource("ConfigMap", "configmaps", "/api/v1", namespaced=True)
 
-# Of the Harvester that the machines are made on.
+# Resources of the Harvester on which the machines are created.
 IMAGE = Resource("VirtualMachineImage", "virtualmachineimages", "/apis/harvesterhci.io/v1beta1", namespaced=True)
 KEY_PAIR = Resource("KeyPair", "keypairs", "/apis/harvesterhci.io/v1beta1", namespaced=True)
 NETWORK = Resource(
@@ -33,7 +33,7 @@ STORAGE_CLASS = Resource("StorageClass", "storageclasses", "/apis/storage.k8s.io
 CLAIM = Resource("PersistentVolumeClaim", "persistentvolumeclaims", "/api/v1", namespaced=True)
 VOLUME = Resource("PersistentVolume", "persistentvolumes", "/api/v1")
 
-# Of a guest cluster.
+# Resources of a guest cluster.
 NODE = Resource("Node", "nodes", "/api/v1")
 POD = Resource("Pod", "pods", "/api/v1", namespaced=True)
 NAMESPACE = Resource("Namespace", "namespaces", "/api/v1")

@@ -1,4 +1,4 @@
-"""One API server as the simulated parts see it: cached objects that keep up with it, and the lab's clock."""
+"""API server as the simulated components see it: cached objects, and the lab clock."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class World:
         await asyncio.gather(*(informer.ready.wait() for informer in self._informers.values()))
 
     async def sync(self) -> None:
-        """Catch up with what others have written until now."""
+        """Wait until the cache contains all writes of other clients so far."""
         await asyncio.gather(*(informer.sync() for informer in self._informers.values()))
 
     def stop(self) -> None:
@@ -41,7 +41,7 @@ class World:
             task.cancel()
 
     async def write_status(self, resource: Resource, thing: Json, status: Json) -> None:
-        """Only what differs, and nothing for an object that is gone."""
+        """Write the changed parts of a status, and ignore an object that no longer exists."""
         current = thing.get("status") or {}
         changes = {key: value for key, value in status.items() if current.get(key) != value}
         if not changes:

@@ -51,7 +51,7 @@ def _in_use(cache: ClusterCache, addon: Json) -> str | None:
     skip = SKIP_ANNOTATIONS.get(name)
     if skip is None or (addon["metadata"].get("annotations") or {}).get(skip) == "true":
         return None
-    # By the names of host devices: one that was given a free name escapes.
+    # The real check compares names of host devices, so a device entry with another name escapes the check.
     known = {obj["metadata"]["name"] for obj in cache.all(r.VGPU if name == DRIVER_TOOLKIT else r.PCI_DEVICE)}
     users = sorted(
         f"{vm['metadata']['namespace']}/{vm['metadata']['name']}"

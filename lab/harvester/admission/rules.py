@@ -1,4 +1,4 @@
-"""The rules of the pcidevices webhook by number (harvester.md 10.2). Pure."""
+"""Numbered rules of the pcidevices webhook (harvester.md 10.2). Pure."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ class ClusterCache(Protocol):
 
 
 def denial(cache: ClusterCache, request: Json) -> str | None:
-    """Return why the webhook denies the request, or None."""
+    """Return the message with which the webhook denies the request, or None."""
     resource, operation = request["resource"]["resource"], request["operation"]
     rule = _RULES.get((resource, operation))
     return rule(cache, request) if rule else None
 
 
 def has_broken_note(vm: Json) -> bool:
-    """Raised for an allocation annotation that is not JSON, which makes the real processes panic (harvester.md 4.4)."""
+    """Return whether the allocation annotation is not JSON, which makes the real processes panic (harvester.md 4.4)."""
     try:
         json.loads(_note(vm) or "null")
     except ValueError:
@@ -49,7 +49,7 @@ def _note(vm: Json) -> str | None:
 
 
 def allocated(vm: Json, key: str) -> Iterator[str]:
-    """Return the devices in the allocation annotation of a VM, whatever their resource."""
+    """Return the devices in the allocation annotation of a VM, of all resources."""
     if has_broken_note(vm):
         return
     details = json.loads(_note(vm) or "null")
@@ -85,7 +85,7 @@ def _vgpu_update(cache: ClusterCache, request: Json) -> str | None:
             return f"VGPUTypeName cannot be empty for vGPU device {name}"  # rule 2
         if wanted not in ((old.get("status") or {}).get("availableTypes") or {}):
             return f"VGPUTypeName {wanted} is not a valid profile for vGPU device {name}"  # rule 3
-    return None  # rule 4: a change of type while enabled is not looked at
+    return None  # rule 4: a change of type while enabled is not checked
 
 
 def _vgpu_delete(cache: ClusterCache, request: Json) -> str | None:
@@ -214,7 +214,7 @@ def _vm_write(cache: ClusterCache, request: Json) -> str | None:
 
 def _on_one_node(cache: ClusterCache, vm_name: str, host_devices: list[Any]) -> str | None:
     node = ""
-    for device in host_devices:  # rule 18; a name that is no device's is not looked at
+    for device in host_devices:  # rule 18; names of unknown devices are not checked
         known = cache.get(r.PCI_DEVICE, device.get("name", ""))
         if known is None:
             continue

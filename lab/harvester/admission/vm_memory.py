@@ -1,8 +1,8 @@
 """Changes of Harvester's own mutator to the memory of VirtualMachines (harvester.md 10.7). Pure.
 
-It goes by the limit: the guest gets all of it but what an annotation reserves, and the request follows. A VM without a
-limit of memory is left as it is. The settings have their defaults: 150 % overcommit, and an overhead ratio, without
-which 100 MiB would be reserved for everybody.
+The mutator derives guest memory and request from the memory limit: the guest gets the limit minus the reservation of an
+annotation. The mutator does not change a VM without a memory limit. The settings have their defaults: 150 % overcommit,
+and an overhead ratio. Without an overhead ratio, Harvester would reserve 100 MiB for every VM.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def patch(request: Json) -> list[Json]:
 
 
 def _needs_another_look(old: Json, new: Json) -> bool:
-    """Whether one of the things it goes by has changed, or a VM with devices still has less than its guest."""
+    """Return whether a mutator input has changed, or a VM with devices still requests less than its guest memory."""
     if _goes_by(old) != _goes_by(new):
         return True
     guest = (_domain(new).get("memory") or {}).get("guest")
@@ -78,7 +78,7 @@ def _request(vm: Json, limit: Quantity, guest: Quantity) -> Quantity:
     if _dedicated(vm):
         return limit
     if any(_counts(vm)):
-        # No overcommit beside a device: kubevirt#10379.
+        # VMs with devices get no memory overcommit: kubevirt#10379.
         return guest
     return Quantity(limit.amount * 100 // OVERCOMMIT_PERCENT // MIB * MIB, limit.binary)
 

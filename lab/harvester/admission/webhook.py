@@ -73,7 +73,7 @@ CORE_VALIDATED = [_rule(["CREATE", "UPDATE", "DELETE"], "harvesterhci.io", "addo
 
 
 class WebhookServer:
-    """Two listeners: Harvester's own webhook is always up, that of pcidevices only while a process of it runs."""
+    """Two listeners: Harvester's own webhook always runs, the pcidevices webhook only while its process runs."""
 
     def __init__(self, cluster: Cluster, cert: Path, key: Path, ca: Path) -> None:
         self._cluster = cluster
@@ -86,7 +86,7 @@ class WebhookServer:
         self._site: web.TCPSite | None = None
         self._port = 0
         self._change = asyncio.Lock()
-        # Real seconds, as the API server's patience is.
+        # In real seconds, because the webhook timeout of the API server is real time.
         self.delay = 0.0
 
     @staticmethod
@@ -113,7 +113,7 @@ class WebhookServer:
         )
 
     async def register_pcidevices(self) -> None:
-        """The configurations stay when the processes end: a webhook nobody answers is ignored (failurePolicy)."""
+        """Register the configurations, which stay when the processes end: the API server ignores a dead webhook."""
         await self.open()
         for kind, name, path, served in (
             ("ValidatingWebhookConfiguration", "pcidevices-validator", "/validate", VALIDATED),
@@ -197,7 +197,7 @@ class WebhookServer:
 def _answer(review: Json, denial: str | None, patch: list[Json] | None = None) -> web.Response:
     response: Json = {"uid": review["uid"], "allowed": denial is None}
     if denial is not None:
-        # The real server wraps a plain error: a denial looks like a fault of the server (harvester.md 10.1).
+        # The real webhook returns a plain error, so a denial looks like a server error (harvester.md 10.1).
         response["status"] = {"status": "Failure", "code": 500, "reason": "InternalError", "message": denial}
     if patch:
         response["patchType"] = "JSONPatch"

@@ -1,4 +1,4 @@
-"""Addons: enabled and disabled by an operation that takes time, with their workloads (harvester.md 11.1)."""
+"""Controller for addons: enables and disables them in operations that take time (harvester.md 11.1)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from lab.kubernetes.client import ApiError, Json
 from lab.kubernetes.workqueue import WorkQueue
 from lab.scenarios.scenario import DRIVER_TOOLKIT, PCIDEVICES
 
-# How long the Helm job of an addon takes. The real one is polled every 5 s.
+# Duration of the Helm job of an addon. Harvester polls the real job every 5 s.
 OPERATION_SECONDS = 20.0
 POLL_SECONDS = 5.0
 DEPLOYED, ENABLING, DISABLING = "AddonDeploySuccessful", "AddonEnabling", "AddonDisabling"
@@ -131,7 +131,7 @@ class Addons:
             await self._cluster.clock.sleep(POLL_SECONDS)
         addon = self._cluster[r.ADDON].get(name, r.HARVESTER_NAMESPACE) or addon
         if name in self.fails and after == DEPLOYED:
-            # It stays where it is until somebody disables it.
+            # The addon keeps this status until a user disables it.
             await self._status(addon, during, InProgress="False", OperationFailed="True")
             return
         if after == DEPLOYED:
@@ -156,7 +156,7 @@ class Addons:
         name = addon["metadata"]["name"]
         self._deployed_values[name] = addon["spec"]["valuesContent"]
         if name not in CHARTS:
-            # What other addons deploy is nobody's business here.
+            # The lab simulates no workloads of other addons.
             return
         await self._apply_daemon_set(_daemon_set(name))
         if name == PCIDEVICES:
@@ -184,7 +184,7 @@ class Addons:
         except ApiError as error:
             if error.reason != "AlreadyExists":
                 raise
-            # New values roll the pods.
+            # New values trigger a rollout of the pods.
             await self._cluster.admin.patch(
                 r.DAEMON_SET.path(body["metadata"]["name"], r.HARVESTER_NAMESPACE), {"spec": {"template": values}}
             )

@@ -1,4 +1,4 @@
-"""The allocation annotation of a running VM, and its spec that is rewritten when it stops (harvester.md 12.4)."""
+"""Controller for the allocation annotation of running VMs and the device names of stopped VMs (harvester.md 12.4)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ATTEMPTS = 10
 
 
 class AllocationNotes:
-    """Part of the pcidevices process of the node a guest runs on, so it does nothing while that is down."""
+    """Part of the pcidevices process on the guest's node, which does nothing while that process is down."""
 
     def __init__(
         self, cluster: Cluster, kubelets: Mapping[str, Kubelet], guests: Guests, alive: Callable[[str], bool]
@@ -56,7 +56,7 @@ class AllocationNotes:
             await self._write(vm, self._note(instance, node))
 
     async def guest_ends(self, instance: Json) -> None:
-        """Write the names of the VM's devices into its spec before the instance is removed."""
+        """Write the names of the allocated devices into the VM's spec before the instance is removed."""
         metadata = instance["metadata"]
         if not self._alive((instance.get("status") or {}).get("nodeName", "")):
             return
@@ -93,7 +93,7 @@ class AllocationNotes:
         return json.dumps(details, separators=(",", ":"))
 
     def _object_name(self, node: str, device: str) -> str:
-        """A device plugin's id is an address from 1.8 on and a UUID before."""
+        """Return the object name of a device plugin's device id: an address from 1.8 on, a UUID before."""
         if self._cluster.version.vendor_vfio:
             return r.device_name(node, device)
         for vgpu in self._cluster[r.VGPU].labelled(r.NODENAME_LABEL, node):
@@ -105,7 +105,7 @@ class AllocationNotes:
         current = (vm["metadata"].get("annotations") or {}).get(r.ALLOCATION_ANNOTATION)
         if current != note:
             body = {"metadata": {"annotations": {r.ALLOCATION_ANNOTATION: note}}}
-            # As pcidevices, which the VM then names as the manager of the annotation, with the time.
+            # The managed fields of the VM must name pcidevices as the manager of the annotation, with the time.
             written = await self._cluster.pcidevices.patch(_path(vm), body)
             await self._cluster[r.VM].seen(written)
 

@@ -1,4 +1,4 @@
-"""The NVIDIA driver pods: built on each node in its own time, or not at all (harvester.md 11.3)."""
+"""NVIDIA driver pods: each node builds its driver, which takes time and may fail (harvester.md 11.3)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Drivers:
         self._failing: set[str] = set()
 
     def trouble(self, pod: Json) -> tuple[str, str] | None:
-        """Reason and message of a driver pod that is not ready."""
+        """Return reason and message of a driver pod that is not ready."""
         if not _is_driver(pod):
             return None
         location = str(self._addons.values(DRIVER_TOOLKIT).get("driverLocation", ""))
@@ -43,7 +43,7 @@ class Drivers:
         return ("CrashLoopBackOff", "the build of the NVIDIA driver failed") if node in self._failing else None
 
     def build_again(self, node: str, *, fails: bool) -> None:
-        """A pod that starts over, and whose build ends well or not."""
+        """Restart the driver pod of a node, whose build then succeeds or fails."""
         (self._failing.add if fails else self._failing.discard)(node)
         for pod in self._cluster[r.POD].all():
             if _is_driver(pod) and pod["spec"].get("nodeName") == node:
@@ -51,13 +51,13 @@ class Drivers:
         self._look_again(node)
 
     def values_changed(self) -> None:
-        """A rollout reaches every driver pod, whichever of them the DaemonSet replaces first."""
+        """Build all drivers again, because a rollout replaces every driver pod, in the DaemonSet's order."""
         self._built.clear()
         for node in self._cluster.hosts:
             self._look_again(node)
 
     def not_ready(self, node: str) -> str | None:
-        """Return what keeps `sriov-manage` from running on a node, or None."""
+        """Return why `sriov-manage` cannot run on a node, or None."""
         for pod in self._cluster[r.POD].all():
             if _is_driver(pod) and pod["spec"].get("nodeName") == node and "deletionTimestamp" not in pod["metadata"]:
                 conditions = (pod.get("status") or {}).get("conditions") or []

@@ -12,10 +12,10 @@ from lab.kubernetes.workqueue import WorkQueue
 
 
 class NodeCleanup:
-    """The work of whichever pcidevices process is up; without any, the node stays in deletion.
+    """Node finalizer that any running pcidevices process handles; without a process, the node stays in deletion.
 
-    It stays so as well while one of its cards is enabled: their deletion is refused as long as the node is there
-    (harvester.md 10.2, rule 7), and the finalizer waits for it. Read in the source, not recorded.
+    The node also stays in deletion while one of its GPUs is enabled: the webhook refuses to delete the GPU as long as
+    the node exists (harvester.md 10.2, rule 7), and the finalizer waits for the deletion. From source, not recorded.
     """
 
     def __init__(self, cluster: Cluster, somebody_is_up: Callable[[], bool]) -> None:
@@ -48,7 +48,7 @@ class NodeCleanup:
             for obj in self._cluster[resource].labelled(r.NODENAME_LABEL, name):
                 await self._delete(resource, obj["metadata"]["name"])
                 if not self._somebody_is_up():
-                    # A deleted card takes all processes down; they go on from here when they are back.
+                    # Deleting a GPU crashes all processes; they continue from here after their restart.
                     return
         left = [finalizer for finalizer in node["metadata"]["finalizers"] if finalizer != r.NODE_FINALIZER]
         await self._cluster.admin.patch(r.NODE.path(name), {"metadata": {"finalizers": left or None}})

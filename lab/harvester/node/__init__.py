@@ -1,1 +1,1 @@
-"""What runs on a node besides pcidevices: the kubelet, device plugins and virt-handler."""
+"""Node agents other than pcidevices: the kubelet, device plugins and virt-handler."""

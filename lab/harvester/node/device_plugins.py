@@ -1,4 +1,4 @@
-"""Device plugins on a node and what its kubelet makes of them (harvester.md 9.1)."""
+"""Device plugins of a node and the resources that its kubelet derives from them (harvester.md 9.1)."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ from collections.abc import Callable
 
 
 class DeviceManager:
-    """The kubelet's side: last known devices of each resource. A lost plugin leaves its capacity behind."""
+    """Device manager of the kubelet: last known devices of each resource. A lost plugin leaves its capacity behind."""
 
     def __init__(self, changed: Callable[[], None]) -> None:
         self._changed = changed
         self.capacity: dict[str, int] = {}
         self.allocatable: dict[str, int] = {}
         self.healthy: dict[str, list[str]] = {}
-        # Which of its lives the kubelet is in: plugins that registered in an earlier one are not heard any more.
+        # Number of kubelet restarts: the kubelet ignores plugins that registered before its last restart.
         self.life = 0
 
     def restart(self) -> None:
-        """Plugins do not register again by themselves (harvester.md 9.4), so nothing is left until new ones start."""
+        """Drop all resources until new plugins start, because plugins do not register again (harvester.md 9.4)."""
         self.life += 1
         for resource in self.capacity:
             self.healthy[resource] = []
@@ -37,7 +37,7 @@ class DeviceManager:
 
 
 class DevicePlugin:
-    """One resource of one node. Devices are never taken off its list, only marked unhealthy."""
+    """Device plugin for one resource of one node. Devices stay in its list and are only marked unhealthy."""
 
     def __init__(self, manager: DeviceManager, resource: str) -> None:
         self._manager = manager
@@ -51,7 +51,7 @@ class DevicePlugin:
         return sum(self._devices.values())
 
     def add(self, device: str) -> None:
-        # A device that is known already stays as it is, unhealthy too: a re-enabled VF is not counted again.
+        # A known device keeps its health: a virtual function that is enabled again is not counted again.
         if device not in self._devices:
             self._devices[device] = True
             self._report()
@@ -66,7 +66,7 @@ class DevicePlugin:
             self._manager.lost(self.resource)
 
     def drift(self, *, on: bool, counts_too_many: bool) -> bool:
-        """As after many times off and on: a device too few is healthy, or one too many is counted. Whether it has."""
+        """Make one healthy device unhealthy, or count one too many, or undo both. Return whether a drift remains."""
         if on and counts_too_many:
             self._drifted.append(f"gone-{len(self._devices)}")
             self._devices[self._drifted[-1]] = False

@@ -1,4 +1,4 @@
-"""Which vGPUs of a VM get a boot display from KubeVirt (a display with ramFB, of which libvirt takes one). Pure."""
+"""Boot displays of vGPUs as KubeVirt assigns them (a display with ramFB, of which libvirt accepts one). Pure."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from lab.kubernetes.client import Json
 
 
 def showing(gpus: Sequence[Json], *, each: bool) -> list[Json]:
-    """`each`: up to KubeVirt 1.2 every entry decides for itself. From 1.3 on the first gets it if none says a word."""
+    """Return the vGPUs with a boot display: each by its own options up to KubeVirt 1.2, else the first by default."""
     if each:
         return [gpu for gpu in gpus if gpu.get("virtualGPUOptions") is None or has_display(gpu)]
     if all(_display(gpu) is None for gpu in gpus):

@@ -1,4 +1,4 @@
-"""The kubelet of one node as the API shows it: node status, pods that run, devices handed to pods."""
+"""Simulated kubelet of one node: node status, running pods, devices allocated to pods."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ KUBEVIRT_DEVICES = {
     "devices.kubevirt.io/vhost-net": "1k",
 }
 
-# How a pod of this node is doing: None to run it, else the reason why it does not, and whether it crashed.
+# Health of a pod on this node: None to run the pod, otherwise the reason and the message of its failure.
 PodHealth = Callable[[Json], "tuple[str, str] | None"]
 
 
@@ -45,7 +45,7 @@ class Kubelet:
         self.up = True
 
     async def register(self) -> None:
-        """Return the Node object, with the labels that KubeVirt needs for scheduling (harvester.md 12.7)."""
+        """Create the Node object, with the labels that KubeVirt needs for scheduling (harvester.md 12.7)."""
         labels = {
             "kubernetes.io/hostname": self.node,
             "kubernetes.io/arch": "amd64",
@@ -77,7 +77,7 @@ class Kubelet:
             on_change(None, pod)
 
     def look_again(self) -> None:
-        """Reconcile all pods after a change outside of them."""
+        """Reconcile all pods after a change of other objects."""
         for pod in self._cluster[r.POD].all():
             if pod["spec"].get("nodeName") == self.node:
                 self._queue.add(f"{pod['metadata']['namespace']}/{pod['metadata']['name']}")
@@ -92,7 +92,7 @@ class Kubelet:
                 log.info("%s: heartbeat: %s", self.node, error)
 
     async def heartbeat(self) -> None:
-        # In real time: virt-controller compares it with its own clock.
+        # In real time, because virt-controller compares the heartbeat with its own clock.
         annotations = {"kubevirt.io/heartbeat": timestamp()}
         await self._cluster.admin.patch(
             r.NODE.path(self.node),
@@ -100,7 +100,7 @@ class Kubelet:
         )
 
     async def fall_silent(self) -> None:
-        """Nothing more comes from here; what the node's conditions say then is written by others."""
+        """Stop all reports of this kubelet; other components then write the node's conditions."""
         self.up = False
         ready = {
             "type": "Ready",
@@ -179,7 +179,7 @@ class Kubelet:
         await self._write_pod(pod, self._running(pod))
 
     def _is_launcher_of_live_guest(self, pod: Json) -> bool:
-        """A launcher lives until its guest has ended; virt-handler removes it then."""
+        """Return whether the pod is the launcher of a guest that has not ended; virt-handler removes it afterwards."""
         owner = (pod["metadata"].get("labels") or {}).get("kubevirt.io/created-by")
         return owner is not None and any(
             instance["metadata"]["uid"] == owner
@@ -207,7 +207,7 @@ class Kubelet:
                 raise
 
     def _allocate(self, key: str, pod: Json) -> bool:
-        """Any free device will do: the highest address first, so that a name in the VM is seen to be only a wish."""
+        """Allocate free devices, the highest address first, because the names in the VM are not binding."""
         wanted: dict[str, int] = {}
         for container in pod["spec"]["containers"]:
             for resource, amount in ((container.get("resources") or {}).get("limits") or {}).items():
@@ -246,7 +246,7 @@ class Kubelet:
 
     @staticmethod
     def _conditions(pod: Json, ready: bool, started: str) -> list[Json]:
-        """A kubelet's own. Those of others, such as KubeVirt's readiness gate, stay, or they are put back for ever."""
+        """Return the kubelet's conditions, and keep those of other controllers, which would restore them endlessly."""
         held = {"Ready": ready, "ContainersReady": ready, "Initialized": True, "PodScheduled": True}
         others = [
             condition
@@ -270,7 +270,7 @@ def _container(name: str, state: Json, ready: bool) -> Json:
 
 
 def _helper(container: Json, started: str) -> Json:
-    """One that stays beside the others counts as one of them, the rest has done its work."""
+    """Return the status of an init container: running if it is a sidecar, otherwise completed."""
     if container.get("restartPolicy") == "Always":
         return _container(container["name"], {"running": {"startedAt": started}}, ready=True)
     ended = {"exitCode": 0, "reason": "Completed", "startedAt": started, "finishedAt": started}

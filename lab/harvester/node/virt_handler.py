@@ -1,4 +1,4 @@
-"""virt-handler as the API shows it: guests start on the node their launcher runs on, and end (harvester.md 12.7)."""
+"""Simulated virt-handler: starts and stops guests on the node of their launcher pods (harvester.md 12.7)."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class Guests:
         return displays.showing(gpus, each=self._cluster.version.display_for_each_vgpu)
 
     async def _refused_by_libvirt(self, instance: Json) -> None:
-        """Record why the guest does not start; virt-handler retries, and the instance stays as it is."""
+        """Record why the guest does not start; virt-handler retries, and the instance keeps its phase."""
         cause = "unsupported configuration: Only one vgpu device can have 'ramfb' enabled"
         text = f"server error. command SyncVMI failed: {cause}"
         known = (instance.get("status") or {}).get("conditions") or []
@@ -99,7 +99,7 @@ class Guests:
         await self._cluster[r.VMI].seen(written)
 
     async def lose(self, node: str) -> None:
-        """The node goes down under its guests; virt-controller starts those again that are to run always."""
+        """End the guests of a node that fails; virt-controller restarts guests with the run strategy Always."""
         for instance in self._cluster[r.VMI].all():
             status = instance.get("status") or {}
             if status.get("nodeName") == node and status.get("phase") in ("Scheduled", "Running"):
@@ -129,11 +129,11 @@ class Guests:
                 "status": "False",
                 "reason": "HostDeviceNotLiveMigratable",
                 "message": "VMI uses a PCI host devices",
-                # virt-controller tests the whole list, in its own spelling, before it writes.
+                # virt-controller compares the whole list, with its own fields, before it writes.
                 "lastProbeTime": None,
                 "lastTransitionTime": timestamp(),
             }
-            # Appended: the other conditions are virt-controller's.
+            # Append the condition, because the other conditions belong to virt-controller.
             patch.append({"op": "add", "path": "/status/conditions/-", "value": condition})
         return patch
 

@@ -1,4 +1,4 @@
-"""PCIDeviceClaim: a claimed function is permitted in KubeVirt and advertised on its node (harvester.md 9.1 and 9.5)."""
+"""Controller for PCIDeviceClaims: permits the function in KubeVirt and advertises it (harvester.md 9.1 and 9.5)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from lab.kubernetes.client import Json
 if TYPE_CHECKING:
     from lab.harvester.pcidevices.process import NodeProcess
 
-# The real controller sleeps before it looks whether a plugin has devices left.
+# The real controller sleeps before it checks whether a plugin has devices left.
 REMOVAL_PAUSE = 5.0
 
 
@@ -54,7 +54,7 @@ async def _remove(process: NodeProcess, claim: Json) -> None:
 
 
 def _owning_device(process: NodeProcess, claim: Json) -> Json:
-    """The first owner is taken for the device; a claim without one can neither work nor go (harvester.md 5.5)."""
+    """Return the first owner of the claim; a claim without it neither works nor can be deleted (harvester.md 5.5)."""
     owners = claim["metadata"].get("ownerReferences") or []
     if not owners:
         raise LookupError(f"Cannot find PCIDevice that owns {claim['metadata']['name']}")

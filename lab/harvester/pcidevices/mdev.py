@@ -1,4 +1,4 @@
-"""Harvester up to 1.7: vGPUs are mediated devices with a UUID, advertised by a device plugin of their own."""
+"""vGPUs of Harvester up to 1.7: mediated devices with a UUID, advertised by a device plugin for vGPUs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from lab.harvester.pcidevices.process import NodeProcess
 
 
-# What a device plugin and the kubelet have to say to each other.
+# Duration of the registration of a device plugin at the kubelet.
 PLUGIN_SECONDS = 0.05
 
 
@@ -33,17 +33,17 @@ def type_name(vf: Vf) -> Json:
 
 async def enable(process: NodeProcess, obj: Json, gpu: Gpu, vf: Vf) -> Json:
     gpu.configure(vf, chosen_type(obj).removeprefix("nvidia-"))
-    # The type's name follows with the next event: in between the status is half filled (harvester.md 6.3).
+    # The next event sets the type name: until then the status is half filled (harvester.md 6.3).
     status = (obj.get("status") or {}) | {"vGPUStatus": CONFIGURED, "uuid": vf.uuid}
     return await process.replace_status(r.VGPU, obj, status)
 
 
 async def disable(process: NodeProcess, obj: Json, gpu: Gpu, vf: Vf) -> Json:
     status = dict(obj.get("status") or {})
-    # The mediated device is found by the uuid in the status: an object that never had it takes nothing away.
+    # The uuid in the status identifies the mediated device: an object without the uuid removes nothing.
     if status.get("uuid") == vf.uuid:
         gpu.release(vf)
-    # The plugin is found by the name in the status; a disable before it is there never reaches the plugin.
+    # The name in the status identifies the plugin; a disable before the name is set never reaches the plugin.
     resource = process.cluster.vgpu_resource(status.pop("configureVGPUTypeName", ""))
     async with process.plugin_turn:
         plugin = process.plugins.get(resource)
@@ -67,7 +67,7 @@ async def after_reconcile(process: NodeProcess, obj: Json, vf: Vf) -> None:
         if plugin is None:
             plugin = process.plugins[resource] = DevicePlugin(process.devices, resource)
         plugin.add((obj.get("status") or {}).get("uuid", ""))
-        # Longer than a sibling waits in the queue: the type's name comes after their new types.
+        # Longer than siblings wait in the queue: they get their new types before the type name is set.
         await process.cluster.clock.sleep(PLUGIN_SECONDS)
 
 

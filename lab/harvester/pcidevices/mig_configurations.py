@@ -1,4 +1,4 @@
-"""MigConfiguration: the instances of a card in MIG mode (harvester.md 5.6 and 8)."""
+"""Controller for MigConfigurations: the instances of a GPU in MIG mode (harvester.md 5.6 and 8)."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def profile_status(card: MigCard) -> list[Json]:
 
 
 async def follow_card(process: NodeProcess, obj: Json, gpu: Gpu) -> None:
-    """Called for each change of a card: one that can do MIG is forced into it when SR-IOV is switched on."""
+    """Handle a change of a GPU: enable MIG mode on a MIG-capable GPU when SR-IOV is enabled."""
     if not process.cluster.version.mig or gpu.mig is None:
         return
     name = obj["metadata"]["name"]
@@ -77,7 +77,7 @@ async def _introduce(process: NodeProcess, obj: Json, gpu: Gpu, card: MigCard) -
     }
     created = await process.create(r.MIG, body)
     if has_instances and not process.cluster.version.vendor_vfio:
-        # On 1.7 the configuration's own reconcile writes first, and this status is lost to the conflict.
+        # On 1.7 the reconcile of the configuration writes first, and this status is lost in the conflict.
         return
     try:
         await process.replace_status(r.MIG, created, {"status": "", "profileStatus": profile_status(card)})
@@ -95,7 +95,7 @@ async def reconcile(process: NodeProcess, obj: Json) -> None:
         return
     if obj["spec"].get("enabled"):
         if not card.instances:
-            # Without any that is wanted nothing is made, and the configuration never calls itself synced.
+            # Without requested instances nothing is created, and the configuration never becomes synced.
             await _create(process, obj, card, status)
         else:
             state = SYNCED if status.get("profileStatus") == profile_status(card) else OUT_OF_SYNC
@@ -115,14 +115,14 @@ def _wanted(obj: Json) -> list[Any]:
 
 
 async def _create(process: NodeProcess, obj: Json, card: MigCard, status: Json) -> None:
-    """One by one in the order of the spec; what was made before a failure stays (harvester.md 8.1)."""
+    """Create instances one by one in the order of the spec; a failure leaves the earlier ones (harvester.md 8.1)."""
     for entry in _wanted(obj):
         for _ in range(entry["requested"]):
             try:
                 card.create(entry["id"])
             except NoRoom:
                 if not card.instances and not process.cluster.version.mig_message:
-                    # Tried again and again, and nothing tells of it.
+                    # The controller retries endlessly and reports nothing.
                     raise
                 failed = status | {"status": OUT_OF_SYNC}
                 if process.cluster.version.mig_message:
@@ -132,5 +132,5 @@ async def _create(process: NodeProcess, obj: Json, card: MigCard, status: Json) 
                     )
                 await process.replace_status(r.MIG, obj, failed)
                 return
-    # The vGPUs' new types come with the next scan of the node.
+    # The next node scan updates the types of the vGPUs.
     await process.replace_status(r.MIG, obj, {"status": "", "profileStatus": profile_status(card)})

@@ -1,4 +1,4 @@
-"""The scan of a node every 30 seconds: hardware becomes objects (harvester.md 4.2). An error ends the pass."""
+"""Node scan, which creates objects for the hardware every 30 seconds (harvester.md 4.2). An error ends the pass."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def _new_pci_device(process: NodeProcess, name: str, function: PciFunction) -> J
 async def _cards(process: NodeProcess) -> None:
     cards = {r.device_name(process.node, gpu.address): gpu for gpu in process.host.gpus if gpu.sriov_capable}
     for name, gpu in cards.items():
-        # A card that is passed through whole has a claim of its own name, and no place here.
+        # A GPU that is passed through as a whole has a claim of the same name, and no SRIOVGPUDevice.
         if process.cluster[r.CLAIM].get(name) is None and process.cluster[r.SRIOV_GPU].get(name) is None:
             await process.create(r.SRIOV_GPU, _new_card(process, name, gpu))
     for obj in process.cluster[r.SRIOV_GPU].labelled(r.NODENAME_LABEL, process.node):
@@ -73,17 +73,17 @@ def _new_card(process: NodeProcess, name: str, gpu: Gpu) -> Json:
 
 
 async def _vgpus(process: NodeProcess) -> None:
-    # One function that cannot be read, and none of the node is looked at (harvester.md 4.2).
+    # One unreadable function ends the scan of all functions of the node (harvester.md 4.2).
     process.host.check_readable(*(vf.address for gpu in process.host.gpus for vf in gpu.vfs))
     functions = {
         r.device_name(process.node, vf.address): (gpu, vf)
         for gpu in process.host.gpus
         for vf in sorted(gpu.vfs, key=lambda vf: vf.address)
     }
-    # By label, not by name: an object that lost its label is created once more, and that fails (harvester.md 4.3).
+    # By label, not by name: creating an object that lost its label again fails (harvester.md 4.3).
     known = {obj["metadata"]["name"]: obj for obj in process.cluster[r.VGPU].labelled(r.NODENAME_LABEL, process.node)}
-    # All are looked at before the first is written: a vGPU that is configured meanwhile does not narrow the others,
-    # and one that has changed since is a conflict, which ends the pass.
+    # Read all functions before the first write: a vGPU that is configured meanwhile does not restrict the others,
+    # and an object that changed since then causes a conflict, which ends the pass.
     discovered = {name: vgpus.discovered(process, gpu, vf) for name, (gpu, vf) in functions.items()}
     for name, (gpu, vf) in functions.items():
         if name not in known:
@@ -96,14 +96,14 @@ async def _vgpus(process: NodeProcess) -> None:
     for name, obj in known.items():
         parent = r.device_name(process.node, obj["spec"].get("parentGPUDeviceAddress", ""))
         card = process.cluster[r.SRIOV_GPU].get(parent)
-        # While the card is wanted they stay: after a reboot its functions come back.
+        # vGPUs of an enabled GPU stay, because its functions return after a reboot.
         if name not in functions and not (card and card["spec"].get("enabled")):
             await process.delete(r.VGPU, name)
 
 
 def _new_vgpu(process: NodeProcess, name: str, gpu: Gpu, vf: Vf) -> Json:
     parent = r.device_name(process.node, gpu.address)
-    # Mediated devices that are there already are adopted; a bare type id cannot be (harvester.md 6.1).
+    # Existing mediated devices are adopted; a bare type id cannot be adopted (harvester.md 6.1).
     adopted = vf.type is not None and process.cluster.version.mdev
     return {
         "metadata": {"name": name, "labels": {r.NODENAME_LABEL: process.node, r.PARENT_LABEL: parent}},

@@ -1,4 +1,4 @@
-"""KubeVirt's list of permitted host devices, kept by the pcidevices controllers. Pure."""
+"""KubeVirt's list of permitted host devices, which the pcidevices controllers maintain. Pure."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ def permit_mediated(kubevirt: Json, type_name: str, resource: str) -> Json | Non
 
 
 def permit_pci(kubevirt: Json, device_id: str, resource: str) -> Json | None:
-    """As the real controller does it, with its aliasing fault (harvester.md 9.5, harvester#10008).
+    """Return the changed spec with the aliasing fault of the real controller (harvester.md 9.5, harvester#10008).
 
-    It takes a listed entry out of the very array it later compares, so an entry that is not the last one is lost and
-    the last one doubled; the next reconcile puts the lost one back at the end.
+    The controller removes a listed entry from the same array that it compares later. So an entry that is not the last
+    is lost and the last entry duplicated; the next reconcile appends the lost entry.
     """
     configuration, permitted = _permitted(kubevirt)
     listed: list[Any] = permitted.get("pciHostDevices") or []

@@ -1,4 +1,4 @@
-"""The pcidevices process of one node: queues, workers and a throttle of its own, which end with it."""
+"""The pcidevices process of one node, with its own queues, workers and rate limit, which end with the process."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from lab.kubernetes.workqueue import WorkQueue
 
 log = logging.getLogger(__name__)
 
-# Seconds from the start of the process to a served webhook, as seen in the recordings, and from there to the first
-# reconcile.
+# Seconds from the start of the process until it serves the webhook, as in the recordings, and from then until the
+# first reconcile.
 START_UP = 4.0
 FIRST_RECONCILE = 0.2
-# Of a request to the API server: what the process does to a new state of things, it does a moment later.
+# Duration of a request to the API server, which delays the reaction to a change.
 REQUEST_SECONDS = 0.02
 FIRST_CRASH_PAUSE = 10.0
 LAST_CRASH_PAUSE = 300.0
@@ -59,7 +59,7 @@ class NodeProcess:
         self._start = self.cluster.clock.call_later(after, self._begin)
 
     def start_after_crash(self) -> None:
-        """As a kubelet does it, ten seconds later at first and then with longer pauses."""
+        """Restart the process as a kubelet does: after ten seconds at first, then with increasing delays."""
         pause = min(FIRST_CRASH_PAUSE * 2**self._crashes, LAST_CRASH_PAUSE)
         self._crashes += 1
         self._start = self.cluster.clock.call_later(pause, self._start_again)
@@ -83,7 +83,7 @@ class NodeProcess:
         self._on_change()
         if not self.alive:
             return
-        # The webhook is served before the first reconcile, which it may refuse things to.
+        # The process serves the webhook before the first reconcile, whose writes the webhook may refuse.
         self._start = self.cluster.clock.call_later(FIRST_RECONCILE, self._reconcile_all)
 
     def _reconcile_all(self) -> None:
@@ -123,13 +123,13 @@ class NodeProcess:
         self._on_change()
 
     def notice(self, resource: Resource, obj: Json) -> None:
-        """Called for each change of an object; a process only handles those of its node."""
+        """Handle a change of an object if the object belongs to the node of this process."""
         if resource in self._queues and self.owner(resource, obj) == self.node:
             queue, name, clock = self._queues[resource], obj["metadata"]["name"], self.cluster.clock
             if clock.side_by_side:
                 queue.add(name)
             else:
-                # Who made the change has had its answer before a watch tells of it, and goes on first.
+                # The writer gets its response before a watch reports the change, so the writer continues first.
                 clock.call_later(0.0, lambda: queue.add(name))
 
     @staticmethod
@@ -152,7 +152,7 @@ class NodeProcess:
 
         return handle
 
-    # Throttled requests, as the process's own identity.
+    # Rate-limited requests with the identity of the process.
     async def create(self, resource: Resource, body: Json) -> Json:
         await self.throttle.take()
         return await self.cluster[resource].create(body)
@@ -164,7 +164,7 @@ class NodeProcess:
     async def replace_status(self, resource: Resource, obj: Json, status: Json) -> Json:
         await self.throttle.take()
         if obj.get("status") == status:
-            # The request would change nothing; it still costs its place in the throttle.
+            # The request would change nothing, but it still counts for the rate limit.
             return obj
         return await self.cluster[resource].replace(obj | {"status": status}, subresource="status")
 

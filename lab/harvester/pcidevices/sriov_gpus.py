@@ -1,4 +1,4 @@
-"""SRIOVGPUDevice: SR-IOV of a card on and off (harvester.md 5)."""
+"""Controller for SRIOVGPUDevices: enables and disables SR-IOV of a GPU (harvester.md 5)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class DriverNotReady(Exception):
-    """Only the log of the process ever shows it."""
+    """Raised if the driver is not ready, which only the log of the process shows."""
 
 
 def status_of(gpu: Gpu, node: str) -> Json:

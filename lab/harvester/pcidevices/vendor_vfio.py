@@ -1,4 +1,4 @@
-"""Harvester from 1.8 on: a type id on the function itself, advertised as a PCI device through a claim."""
+"""vGPUs of Harvester from 1.8 on: a type id on the function, advertised as a PCI device through a claim."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def identifier(vf: Vf) -> str:
 
 
 def type_name(vf: Vf) -> Json:
-    """Nothing: the driver knows numbers only."""
+    """Return no type name, because the driver only knows type ids."""
     return {}
 
 
@@ -63,7 +63,7 @@ async def _claim(process: NodeProcess, obj: Json, device: Json, parent: str, res
     try:
         await process.create(r.CLAIM, body)
     except ApiError as error:
-        # An old claim is taken for the new one, also when it is on its way out or advertises another type.
+        # The controller uses an existing claim, even if it is being deleted or advertises another type.
         if error.reason != "AlreadyExists":
             raise
 
@@ -82,7 +82,7 @@ async def disable(process: NodeProcess, obj: Json, gpu: Gpu, vf: Vf) -> Json:
     await process.delete(r.CLAIM, name)
     device = process.cluster[r.PCI_DEVICE].get(name)
     if device is not None:
-        # Its status goes on naming the old resource until the next scan.
+        # The device's status names the old resource until the next scan.
         await process.replace(r.PCI_DEVICE, _annotated(device, {r.OVERRIDE_ANNOTATION: None}, {r.PARENT_LABEL: None}))
     gpu.release(vf)
     status = {
@@ -94,7 +94,7 @@ async def disable(process: NodeProcess, obj: Json, gpu: Gpu, vf: Vf) -> Json:
 
 
 async def after_reconcile(process: NodeProcess, obj: Json, vf: Vf) -> None:
-    """Nothing: the claim's own reconcile starts the device plugin."""
+    """Do nothing, because the reconcile of the claim starts the device plugin."""
 
 
 def _annotated(device: Json, annotations: dict[str, str | None], labels: dict[str, str | None]) -> Json:

@@ -1,4 +1,4 @@
-"""How a VGPUDevice names its type, in both eras. Pure."""
+"""Type names of VGPUDevices, for mediated devices and for vendor VFIO. Pure."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ CONFIGURED = "vGPUConfigured"
 
 
 def chosen_type(obj: Json) -> str:
-    """The driver's value for the wanted type; one that is not offered leaves a line in the log and no other trace."""
+    """Return the driver's id of the requested type. Only the log of the process reports an unavailable type."""
     wanted = obj["spec"].get("vGPUTypeName", "")
     offered: dict[str, str] = (obj.get("status") or {}).get("availableTypes") or {}
     if wanted not in offered:

@@ -1,4 +1,4 @@
-"""VGPUDevice: a vGPU type put on a virtual function, in the way of each era (harvester.md 6)."""
+"""Controller for VGPUDevices: sets vGPU types on virtual functions, as mdev or vendor VFIO (harvester.md 6)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def discovered(process: NodeProcess, gpu: Gpu, vf: Vf) -> Json:
-    """Return what the driver reports about a function as a status."""
+    """Return the status of a function as the driver reports it."""
     era = vendor_vfio if process.cluster.version.vendor_vfio else mdev
     status: Json = {}
     offered = {kind.name: era.type_value(kind.id) for kind in gpu.offered(vf)}
@@ -31,7 +31,7 @@ def discovered(process: NodeProcess, gpu: Gpu, vf: Vf) -> Json:
 
 def status_after(process: NodeProcess, discovered_status: Json, current: Json) -> Json:
     if process.cluster.version.vendor_vfio and "configureVGPUTypeName" in current:
-        # The driver knows numbers only, so whatever name the status has is kept, right or wrong (harvester.md 6.7).
+        # The driver only knows type ids, so the status keeps its name, even a wrong one (harvester.md 6.7).
         return discovered_status | {"configureVGPUTypeName": current["configureVGPUTypeName"]}
     return discovered_status
 
@@ -61,9 +61,9 @@ async def reconcile(process: NodeProcess, obj: Json) -> None:
 
 
 def _look_at_siblings(process: NodeProcess, obj: Json) -> None:
-    """Disabled vGPUs of the same card offer other types now; enabled ones wait for the scan (harvester.md 6.4).
+    """Refresh the types of disabled vGPUs on the same GPU; enabled ones wait for the scan (harvester.md 6.4).
 
-    They go through the queue's rate limiter, so the device itself is looked at again before them.
+    The siblings pass through the queue's rate limiter, so the device itself is reconciled before them.
     """
     parent = r.device_name(process.node, obj["spec"]["parentGPUDeviceAddress"])
     for sibling in process.cluster[r.VGPU].labelled(r.PARENT_LABEL, parent):

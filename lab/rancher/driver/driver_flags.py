@@ -1,4 +1,4 @@
-"""The machine driver's flags, read and refused as the real driver does (traces/machine-driver). Pure."""
+"""Flags of the machine driver, parsed and refused as by the real driver (tests/data/machine-driver). Pure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CREATE = "Create"
 
 
 class DriverError(Exception):
-    """What the driver says, and at which step."""
+    """Error of the driver, with its step and message."""
 
     def __init__(self, step: str, text: str) -> None:
         super().__init__(text)
@@ -30,13 +30,13 @@ class Driver:
     """One release of the driver."""
 
     name: str
-    # hostDevices since it builds against Harvester 1.8, gpus before.
+    # hostDevices in drivers built against Harvester 1.8, gpus in earlier drivers.
     device_field: str
-    # Sets labels for cluster, pool and machine set, and sends sockets and threads.
+    # Whether the driver sets labels for cluster, pool and machine set, and sends sockets and threads.
     labels: bool
 
 
-# Not released: built against Harvester 1.8.
+# Unreleased driver, built against Harvester 1.8.
 MASTER = Driver("master", "hostDevices", labels=True)
 V0_7_2 = Driver("v0.7.2", "gpus", labels=False)
 DRIVERS = {driver.name: driver for driver in (MASTER, V0_7_2)}
@@ -45,7 +45,7 @@ URL = "https://releases.rancher.com/harvester-node-driver/{name}/docker-machine-
 
 
 def at(url: str) -> Driver:
-    """The driver behind a NodeDriver's URL. Every one that was not recorded is taken for the released one."""
+    """Return the driver at a NodeDriver's URL; a driver that was not recorded counts as the released one."""
     parts = url.split("/")
     return DRIVERS.get(parts[-2] if len(parts) > 1 else "", RELEASED)
 
@@ -63,7 +63,7 @@ class Disk:
 
 @dataclass(frozen=True)
 class Settings:
-    """What one machine is made of."""
+    """Settings of one machine."""
 
     driver: Driver
     namespace: str
@@ -89,7 +89,7 @@ class Settings:
 
 
 def read(driver: Driver, flags: Mapping[str, Any]) -> Settings:
-    """What SetConfigFromFlags makes of them."""
+    """Return the settings that SetConfigFromFlags derives from the flags."""
 
     def text(name: str, default: str = "") -> str:
         return str(flags.get(f"harvester-{name}") or default)
@@ -130,7 +130,7 @@ def read(driver: Driver, flags: Mapping[str, Any]) -> Settings:
 
 
 def decoded(text: str) -> str:
-    """These flags are taken in base64 as well."""
+    """Return the text of a flag, which may be base64-encoded."""
     try:
         return base64.b64decode(text, validate=True).decode() if text else ""
     except (binascii.Error, UnicodeDecodeError, ValueError):
@@ -141,7 +141,7 @@ def _disks(info: str, image: str, size: int, bus: str) -> tuple[Disk, ...]:
     if not info:
         if not image:
             raise DriverError(SET_CONFIG, "must specify image name or storageClass name in harvester disk info")
-        # The flags of before diskInfo count their only disk from one.
+        # The flags that predate diskInfo number their only disk from one.
         return (Disk("disk-1", size, image=image, bus=bus, boot_order=1),)
     disks = []
     for index, entry in enumerate(_go(json.loads(info)).get("disks") or []):
@@ -176,7 +176,7 @@ def _networks(info: str, name: str) -> tuple[str, ...]:
 
 
 def _vgpus(info: str, driver: Driver) -> tuple[Json, ...]:
-    """Only a JSON object will do, not even base64; keys are found in any case, and all but two are ignored."""
+    """Return the vGPU requests of a JSON object (not base64); keys match in any case, and only two are used."""
     if not info:
         return ()
     try:
@@ -196,5 +196,5 @@ def _vgpu(request: Json, driver: Driver) -> Json:
 
 
 def _go(thing: Any) -> Json:
-    """Go's JSON finds a key whatever its case."""
+    """Return the object with lower-case keys, because Go's JSON matches keys without regard to case."""
     return {key.casefold(): value for key, value in thing.items()}

@@ -1,4 +1,4 @@
-"""The machine driver at work: checks, creation and removal of one VM (traces/machine-driver)."""
+"""Operations of the machine driver: checks, creation and removal of one VM (tests/data/machine-driver)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def random_part() -> str:
 
 
 async def create(client: Client, driver: Driver, name: str, flags: dict[str, Any]) -> Settings:
-    """Up to the VM; whether it runs is seen to by the caller."""
+    """Create the VM; the caller waits until the VM runs."""
     settings = driver_flags.read(driver, flags)
     try:
         storage_classes = await _pre_create(client, name, settings)
@@ -43,7 +43,7 @@ async def create(client: Client, driver: Driver, name: str, flags: dict[str, Any
 
 
 async def _pre_create(client: Client, name: str, settings: Settings) -> dict[str, str]:
-    """In the driver's order. Whether the vGPUs exist, or are free, it does not ask."""
+    """Run the checks in the driver's order. The driver does not check whether the vGPUs exist or are free."""
     server = (await client.get(h.SETTING.path("server-version")))["value"]
     if _version(server) < OLDEST_SERVER:
         raise DriverError(PRE_CREATE, f"current harvester server version is {server}, only support v0.2.0+")
@@ -81,7 +81,7 @@ def _named(text: str, namespace: str) -> tuple[str, str]:
 
 
 async def remove(client: Client, name: str, namespace: str) -> None:
-    """The claims to go are noted on the VM, which is then deleted with all that it owns (harvester.md 14.6)."""
+    """Annotate the VM with the claims to remove, then delete the VM with all that it owns (harvester.md 14.6)."""
     path = h.VM.path(name, namespace)
     while True:
         vm = await client.get_or_none(path)
@@ -103,7 +103,7 @@ async def remove(client: Client, name: str, namespace: str) -> None:
 
 
 def address(instance: Json | None) -> str:
-    """Of a guest that runs: the first interface's, and only if it is IPv4 (harvester.md 14.4)."""
+    """Return the IPv4 address of a running guest's first interface, or an empty string (harvester.md 14.4)."""
     status = (instance or {}).get("status") or {}
     interfaces = status.get("interfaces") or []
     if status.get("phase") != "Running" or not interfaces:

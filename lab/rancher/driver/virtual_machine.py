@@ -1,4 +1,4 @@
-"""The VirtualMachine that the machine driver sends, to the letter (traces/machine-driver). Pure."""
+"""VirtualMachine exactly as the machine driver creates it (tests/data/machine-driver). Pure."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ POOL_LABEL = "nodepool.harvesterhci.io/name"
 CLAIMS_ANNOTATION = "harvesterhci.io/volumeClaimTemplates"
 REMOVED_ANNOTATION = "harvesterhci.io/removedPersistentVolumeClaims"
 REMOVE_ALL_ANNOTATION = "harvesterhci.io/removeAllPersistentVolumeClaims"
-# Above it cloud-init data goes into a Secret.
+# Larger cloud-init data goes into a Secret.
 LONGEST_INLINE = 2048
 LONGEST_LABEL = 63
 
@@ -27,7 +27,7 @@ LONGEST_LABEL = 63
 def objects(
     name: str, settings: Settings, *, storage_classes: Mapping[str, str], ssh_key: str, random: Callable[[], str]
 ) -> list[Json]:
-    """The VM and, for much user data, its Secret. `storage_classes` are those of the images, by the image's name."""
+    """Return the VM and, for large user data, its Secret. `storage_classes` maps images to storage classes."""
     if settings.driver is MASTER and settings.cpus < 1:
         raise DriverError(CREATE, f"invalid number of CPU cores: {settings.cpus}")
     labels = _labels(name, settings)
@@ -72,7 +72,7 @@ def objects(
 
 
 def _labels(name: str, settings: Settings) -> dict[str, str]:
-    """All of them are cut out of the machine's name, by two rules that do not agree (harvester.md 14.3)."""
+    """Return the labels, which two contradicting rules derive from the machine's name (harvester.md 14.3)."""
     labels = {CREATOR_LABEL: "docker-machine-driver-harvester", VM_NAME_LABEL: name}
     if settings.driver.labels or settings.affinity is not None:
         labels[MACHINE_SET_LABEL] = label_value(f"{settings.namespace}-{name}".rsplit("-", 2)[0])
@@ -196,7 +196,7 @@ def _cloud_init(settings: Settings, user_data: str, secret: str) -> Json:
 
 
 def _secret(settings: Settings, name: str, user_data: str) -> Json:
-    """Made after the VM, which owns it: the caller adds the reference."""
+    """Return the Secret, which is created after the VM; the caller adds the VM as its owner."""
     data = {"userdata": user_data} | ({"networkdata": settings.network_data} if settings.network_data else {})
     return {
         "apiVersion": "v1",
@@ -207,7 +207,7 @@ def _secret(settings: Settings, name: str, user_data: str) -> Json:
 
 
 def removed_claims(vm: Json) -> str:
-    """What goes with the VM: all its claims, or those that were not plugged in later."""
+    """Return the claims to delete with the VM: all, or those that were not hot-plugged."""
     everything = (vm["metadata"].get("annotations") or {}).get(REMOVE_ALL_ANNOTATION) == "true"
     names = []
     for volume in vm["spec"]["template"]["spec"].get("volumes") or []:

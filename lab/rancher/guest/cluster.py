@@ -1,4 +1,4 @@
-"""One guest cluster: a real control plane whose nodes are the VMs of its machines."""
+"""Guest cluster: a real control plane whose nodes are the VMs of its machines."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Guest:
         world = World(clock, client)
         world.watch(*(resource for resource in WATCHED if resource is not r.POLICY))
         await world.watched()
-        # Its definition comes with a chart, so there is nothing to wait for.
+        # A chart installs the definition later, so the lab does not wait for this watch.
         world.watch(r.POLICY)
         guest = cls(run, world, stack, driver_in_image)
         await guest.kubelet.run()
@@ -62,7 +62,7 @@ class Guest:
 
     # Nodes
     async def node(self, machine: Json, vm: Json | None, instance: Json | None) -> bool:
-        """Bring the machine's node in line with its guest; whether it is ready now."""
+        """Reconcile the machine's node with its guest, and return whether the node is ready."""
         name = machine["spec"]["infrastructureRef"]["name"]
         node = self.world[r.NODE].get(name)
         if node is None:
@@ -100,7 +100,7 @@ class Guest:
         except ApiError as error:
             if error.reason != "AlreadyExists":
                 raise
-        # The API server taints a new node until its kubelet has spoken.
+        # The API server taints a new node until its kubelet has reported.
         return await self.world[r.NODE].patch(body, {"spec": {"taints": taints}})
 
     def _status(self, node: Json, vm: Json | None, *, ready: bool) -> Json:
@@ -127,7 +127,7 @@ class Guest:
             "addresses": [
                 {"type": "InternalIP", "address": "10.52.0.10"},
                 {"type": "Hostname", "address": name},
-                # Where the API server asks for logs.
+                # Address at which the API server requests logs.
                 {"type": "ExternalDNS", "address": "localhost"},
             ],
             "daemonEndpoints": {"kubeletEndpoint": {"Port": self.kubelet.port}},
@@ -135,7 +135,7 @@ class Guest:
         }
 
     def _offered(self, name: str, before: str | None, *, ready: bool) -> Json:
-        """A kubelet counts what had been offered and is not any more as none; one that is silent counts nothing."""
+        """Return the node's GPUs: 0 if they are no longer offered, the last count while the node is not ready."""
         if ready and self.operator.serves(name):
             return {GPU: str(self._gpus[name])}
         if before is None:
@@ -150,10 +150,10 @@ class Guest:
 
 def _start(run: RunDir, programs: dict[str, Path]) -> None:
     run.create()
-    # Logs are asked for where the lab's kubelets listen, not at the address a node tells.
+    # The API server requests logs at the address of the lab's kubelets, not at the node's internal address.
     run.update(apiserver_flags={"kubelet-preferred-address-types": "ExternalDNS"})
     controlplane.start_api(run, programs)
-    # They come up while machines boot; nobody here has to wait for them.
+    # The controllers start while machines boot; nothing has to wait for them.
     controlplane.start_controllers(run)
     certificates.server(run, "kubelet")
 

@@ -1,4 +1,4 @@
-"""The guest clusters: each gets a control plane of its own when its first control plane machine runs."""
+"""Guest clusters: each gets its own control plane when its first control plane machine runs."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ class Guests:
         self._driver_in_image = driver_in_image
         self.by_id: dict[str, Guest] = {}
         self._turns: dict[str, asyncio.Lock] = {}
-        # Called when nodes may have to be looked at again.
+        # Called when nodes may have to be reconciled again.
         self.on_change: Callable[[], None] = lambda: None
         self.on_stop: Callable[[str], Awaitable[None]] | None = None
 
     async def of(self, machine: Json) -> Guest | None:
-        """The cluster that the machine belongs to, if it has a control plane or this machine brings one."""
+        """Return the machine's cluster; start its control plane if this machine is the first to provide it."""
         cluster = self._rancher[r.CLUSTER].get(machine["spec"]["clusterName"], machine["metadata"]["namespace"])
         identity = ((cluster or {}).get("status") or {}).get("clusterName")
         if not identity:
@@ -40,7 +40,7 @@ class Guests:
         leaving = "deletionTimestamp" in machine["metadata"]
         async with self._turns.setdefault(identity, asyncio.Lock()):
             if identity not in self.by_id and brings_one and not leaving:
-                # The clock stands meanwhile: this takes real seconds, and no simulated ones.
+                # The lab clock is stopped meanwhile: the start takes real time, but no simulated time.
                 began = time.monotonic()
                 guest = await Guest.start(
                     folder(self._run, identity), self._run, self._rancher.clock, self._driver_in_image
@@ -60,7 +60,7 @@ class Guests:
             await asyncio.to_thread(_forget, folder(self._run, identity))
 
     async def close(self) -> None:
-        """Leave the clusters to themselves."""
+        """Stop the simulated parts of all guest clusters."""
         for guest in self.by_id.values():
             await guest.stop()
 
@@ -73,7 +73,7 @@ def folder(run: RunDir, identity: str) -> RunDir:
 
 
 def forget_all(run: RunDir) -> None:
-    """Stop what runs and remove what it wrote."""
+    """Stop all guest clusters and delete their files."""
     for one in sorted((run.path / "guests").glob("*")):
         _forget(RunDir(one))
 

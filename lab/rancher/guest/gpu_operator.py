@@ -1,7 +1,7 @@
-"""NVIDIA's GPU operator as a guest cluster shows it: a chart, a policy, daemon sets, and nodes that offer GPUs.
+"""Simulated NVIDIA GPU operator of a guest cluster: a chart, a policy, DaemonSets, and nodes that offer GPUs.
 
-What a vGPU guest needs is in nvidia.md 6.1: a driver, which is no public one, its licence, and RKE2's socket of
-containerd. What is missing shows where it would on a real cluster, in pods that do not become ready.
+A vGPU guest requires a driver, which is not public, its license, and RKE2's containerd socket (nvidia.md 6.1). As on
+a real cluster, pods do not become ready if one of them is missing.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ DRIVER, TOOLKIT, PLUGIN = (
 class GpuOperator:
     def __init__(self, world: World, gpus: Mapping[str, int]) -> None:
         self._world = world
-        # How many vGPUs the VM of a node has, and whether the driver is in its image.
+        # Number of vGPUs of each node's VM, and whether its image contains the driver.
         self._gpus = gpus
         self.driver_in_image: dict[str, bool] = {}
         self.on_change: list[Callable[[], None]] = []
         self._installed: dict[str, str] = {}
         self._operating = False
-        # By the uid of the driver's pods.
+        # Keys are the uids of the driver pods.
         self._licensed: dict[str, bool] = {}
 
     def run(self) -> None:
@@ -60,9 +60,9 @@ class GpuOperator:
     def stop(self) -> None:
         self._queue.stop()
 
-    # What others ask
+    # Queries of other components
     def serves(self, node: str) -> bool:
-        """Whether the device plugin offers the node's GPUs."""
+        """Return whether the device plugin offers the node's GPUs."""
         policy = self._policy()
         if policy is None or not self._gpus.get(node):
             return False
@@ -70,7 +70,7 @@ class GpuOperator:
         return PRESENT_LABEL in (found["metadata"].get("labels") or {}) and self._obstacle(policy, node) is None
 
     def trouble(self, pod: Json) -> Json | None:
-        """Why a pod of the operator does not run, as its container's waiting state."""
+        """Return the waiting state of the container if a pod of the operator does not run, otherwise None."""
         policy, node = self._policy(), pod["spec"].get("nodeName", "")
         app = (pod["metadata"].get("labels") or {}).get("app")
         if policy is None or app not in (DRIVER, TOOLKIT, PLUGIN):
@@ -83,7 +83,7 @@ class GpuOperator:
             return {"reason": reason, "message": message}
         order = (DRIVER, TOOLKIT, PLUGIN)
         if culprit == "image":
-            # There is no driver to wait for, so the toolkit's validation never ends.
+            # No driver will be loaded, so the toolkit's validation never ends.
             return {"reason": "PodInitializing", "message": message}
         return {"reason": "PodInitializing"} if order.index(app) > order.index(culprit) else None
 
@@ -99,7 +99,7 @@ class GpuOperator:
             self._operating = True
             await self._operate(policy)
         elif self._operating:
-            # Only now do nodes stop to offer what they had.
+            # Nodes stop offering their GPUs only now.
             self._operating = False
             self._changed()
 
@@ -148,7 +148,7 @@ class GpuOperator:
         return str((policy.get("status") or {}).get("namespace") or DEFAULT_NAMESPACE)
 
     def _obstacle(self, policy: Json, node: str) -> tuple[str, str, str] | None:
-        """The first daemon set that cannot work on a node, with its container's reason and message."""
+        """Return the first DaemonSet that cannot run on a node, with reason and message of its container."""
         spec = policy.get("spec") or {}
         driver = spec.get("driver") or {}
         if driver.get("enabled", True):
@@ -172,7 +172,7 @@ class GpuOperator:
         image = f"{repository}/driver:{version or 'latest'}"
         if repository.startswith(PUBLIC_DRIVERS) or not version:
             return "ImagePullBackOff", f'Back-off pulling image "{image}": there is no public driver for vGPU guests'
-        # Without any license the driver works, unlicensed.
+        # Without a license configuration the driver works, but is unlicensed.
         kind, name = _source_of(licence.source(driver))
         if not name:
             return None
@@ -193,7 +193,7 @@ class GpuOperator:
 
     # Licenses
     def started(self, pod: Json) -> None:
-        """The driver reads its license when its pod starts. What is changed in place later is not seen (subPath)."""
+        """Read the license when a driver pod starts. The pod does not see later changes of the object (subPath)."""
         if (pod["metadata"].get("labels") or {}).get("app") != DRIVER or pod["metadata"]["uid"] in self._licensed:
             return
         volumes = [one for one in pod["spec"].get("volumes") or [] if one["name"] == licence.VOLUME]
@@ -202,7 +202,7 @@ class GpuOperator:
         self._licensed[pod["metadata"]["uid"]] = found is not None and licence.accepted(licence.content(found))
 
     def licensed(self, node: str) -> bool:
-        """Whether the vGPUs of a node are licensed. A driver in the image brings its license."""
+        """Return whether the vGPUs of a node are licensed. An image with a driver contains the license."""
         policy = self._policy() or {}
         if not ((policy.get("spec") or {}).get("driver") or {}).get("enabled", True):
             return self.driver_in_image.get(node, False)
@@ -239,7 +239,7 @@ class GpuOperator:
             if wanted and there is None:
                 await self._world[r.DAEMON_SET].create(body, namespace)
             elif wanted and there is not None and _volumes(there) != _volumes(body):
-                # The pods are replaced one by one.
+                # The DaemonSet controller replaces the pods one by one.
                 change = {"spec": {"template": {"spec": {"volumes": _volumes(body) or None}}}}
                 await self._world[r.DAEMON_SET].patch(there, change)
             elif there is not None and not wanted:
@@ -269,14 +269,14 @@ def _is_ours(chart: Json) -> bool:
 
 
 def _policy_of(values: Json, chart_version: str) -> Json:
-    """What the chart's template takes over, and its definition keeps."""
+    """Return the values that the chart's template copies and the definition of ClusterPolicy keeps."""
     parts = ("operator", "driver", "toolkit", "devicePlugin", "dcgmExporter", "gfd", "mig", "vgpuManager", "validator")
     kept = {part: values[part] for part in parts if part in values}
     return {**kept, "driver": licence.pruned(values, chart_version)} if "driver" in kept else kept
 
 
 def _source_of(volume: Json | None) -> tuple[str, str]:
-    """Kind and name of the object that a license volume mounts."""
+    """Return kind and name of the object that a license volume mounts."""
     if volume and "secret" in volume:
         return "secret", str(volume["secret"]["secretName"])
     if volume and "configMap" in volume:
@@ -285,7 +285,7 @@ def _source_of(volume: Json | None) -> tuple[str, str]:
 
 
 def _volumes(daemon_set: Json) -> list[Json]:
-    """Without the defaults of the API server."""
+    """Return the volumes without the defaults of the API server."""
     found = daemon_set["spec"]["template"]["spec"].get("volumes") or []
     return [
         {

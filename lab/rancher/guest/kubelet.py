@@ -1,4 +1,4 @@
-"""The kubelets of a guest cluster's nodes: pods run or end, and their logs can be read."""
+"""Kubelets of a guest cluster's nodes: they run pods and serve their logs."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ class GuestKubelet:
         self._world = world
         self._run = run
         self._operator = operator
-        # How many vGPUs a node's VM has.
+        # Number of vGPUs of each node's VM.
         self._gpus = gpus
         self.port = 0
-        # By pod and container.
+        # Keys are pod and container.
         self._logs: dict[str, dict[str, str]] = {}
         self._taken: dict[str, tuple[str, int]] = {}
 
@@ -121,7 +121,7 @@ class GuestKubelet:
         return offered - sum(count for where, count in self._taken.values() if where == node)
 
     async def _initialise(self, key: str, pod: Json) -> bool:
-        """Run the init containers, one after the other. Whether the pod goes on."""
+        """Run the init containers in order, and return whether the pod still exists."""
         for container in pod["spec"].get("initContainers") or []:
             if "nvidia-smi" not in " ".join(container.get("command") or []):
                 continue
@@ -129,7 +129,7 @@ class GuestKubelet:
             good = gpus > 0 and pod["spec"].get("runtimeClassName") == "nvidia"
             licensed = good and self._operator.licensed(node)
             if good and not licensed:
-                # The script looks again and again until its time is up.
+                # The script polls until its timeout.
                 await self._world.clock.sleep(float(_environment(container).get("SECONDS_TO_WAIT", 0)))
                 licensed = self._operator.licensed(node)
             text = licence.smi(gpus, licensed=licensed) if good else "/bin/sh: 1: nvidia-smi: not found\n"
@@ -216,7 +216,7 @@ def _ends(pod: Json) -> bool:
 
 
 def _gpus_of(pod: Json) -> int:
-    """Init containers run before the others, and leave their GPUs to them."""
+    """Return the number of GPUs of a pod, whose init containers release their GPUs before the others start."""
     spec = pod["spec"]
     together = sum(_limit(container) for container in spec["containers"])
     return max([together, *(_limit(container) for container in spec.get("initContainers") or [])])

@@ -1,4 +1,4 @@
-"""Licenses of a guest's vGPUs: what the driver gets, and what nvidia-smi shows of it (peers.md 4.5). Pure."""
+"""Licenses of a guest's vGPUs: configuration of the driver, and output of nvidia-smi (nvidia.md 6.2). Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ TOKEN, CONF = "client_configuration_token.tok", "gridd.conf"
 VOLUME = "licensing-config"
 # The first chart whose ClusterPolicy has licensingConfig.secretName. Older definitions prune the field.
 SECRETS_SINCE = (25, 10, 0)
-# A token with this word in it is one that the license server does not accept any more.
+# The license server rejects tokens that contain this word.
 REJECTED = "expired"
 
 SMI_HEAD = """
@@ -39,7 +39,7 @@ UNLICENSED = "Unlicensed (Unrestricted)"
 
 
 def pruned(values: Json, chart_version: str) -> Json:
-    """The chart's driver values as its ClusterPolicy keeps them."""
+    """Return the chart's driver values without the fields that its ClusterPolicy prunes."""
     driver = dict(values.get("driver") or {})
     config = dict(driver.get("licensingConfig") or {})
     if "secretName" in config and not _has_secrets(chart_version):
@@ -53,7 +53,7 @@ def _has_secrets(chart_version: str) -> bool:
 
 
 def source(driver: Json) -> Json | None:
-    """The volume that the driver's pods mount, if a license is configured at all."""
+    """Return the license volume of the driver pods, or None if no license is configured."""
     config = driver.get("licensingConfig") or {}
     if config.get("secretName"):
         return {"name": VOLUME, "secret": {"secretName": config["secretName"]}}
@@ -63,7 +63,7 @@ def source(driver: Json) -> Json | None:
 
 
 def content(thing: Json) -> dict[str, str]:
-    """Of a Secret or a ConfigMap."""
+    """Return the decoded data of a Secret or a ConfigMap."""
     data = dict(thing.get("data") or {})
     if thing.get("kind") == "ConfigMap" or "type" not in thing:
         return {key: str(value) for key, value in data.items()}
@@ -71,12 +71,12 @@ def content(thing: Json) -> dict[str, str]:
 
 
 def accepted(files: Mapping[str, str]) -> bool:
-    """Whether the license server gives the driver a license for its vGPUs."""
+    """Return whether the license server grants the driver a license for its vGPUs."""
     features = re.findall(r"^FeatureType=(\d)", files.get(CONF, ""), re.MULTILINE)
     return bool(files.get(TOKEN)) and REJECTED not in files[TOKEN] and features != ["0"]
 
 
 def smi(gpus: int, *, licensed: bool) -> str:
-    """What `nvidia-smi -q` prints in a pod with so many GPUs."""
+    """Return the output of `nvidia-smi -q` in a pod with this number of GPUs."""
     status = LICENSED if licensed else UNLICENSED
     return SMI_HEAD.format(gpus=gpus) + "".join(SMI_GPU.format(bus=2 + number, status=status) for number in range(gpus))

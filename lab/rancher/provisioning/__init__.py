@@ -1,1 +1,1 @@
-"""Provisioning of clusters: pools, machines, rollouts, and what they need on Harvester."""
+"""Provisioning of clusters: pools, machines, rollouts, and their prerequisites on Harvester."""

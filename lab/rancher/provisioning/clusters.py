@@ -1,4 +1,4 @@
-"""Provisioned clusters: a pool becomes a machine deployment, sets and machines, and rolls when its config changes."""
+"""Provisioned clusters: a pool becomes a MachineDeployment, MachineSets and Machines; config changes roll it out."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Clusters:
         trouble = []
         wanted = set()
         for pool in config.get("machinePools") or []:
-            # A pool of none is as no pool.
+            # A pool without machines counts as no pool.
             if pool.get("quantity", 1) == 0:
                 continue
             wanted.add(pool["name"])
@@ -125,7 +125,7 @@ class Clusters:
         return names.concatenated(names.concatenated(cluster, pool["name"]), digest)
 
     async def _take_ownership(self, cluster: Json, config: Json) -> str:
-        """A machine config belongs to the first cluster that uses it, and no other can: Rancher's takeOwnership."""
+        """Make the first cluster that uses a machine config its only owner, as Rancher's takeOwnership does."""
         name = cluster["metadata"]["name"]
         owners = config["metadata"].get("ownerReferences") or []
         for owner in owners:
@@ -190,7 +190,7 @@ class Clusters:
             metadata = {
                 "name": name,
                 "namespace": namespace,
-                # Those of the pool; its name is in the template only.
+                # Labels of the pool; the pool's name is in the template only.
                 "labels": {
                     r.CLUSTER_NAME_LABEL: cluster_name,
                     **(pool.get("labels") or {}),
@@ -264,7 +264,7 @@ class Clusters:
             machine, infra = machines.body(name, namespace, machine_set, pool, content)
             await self._rancher[r.INFRA_MACHINE].create(infra, namespace)
             await self._rancher[r.MACHINE].create(machine, namespace)
-        # Those that are not ready are given up first.
+        # Remove machines that are not ready first.
         for machine in sorted(staying, key=lambda one: (Machines.available(one), one["metadata"]["name"]))[
             : max(surplus, 0)
         ]:
@@ -288,7 +288,7 @@ class Clusters:
         await self._rancher.write_status(r.DEPLOYMENT, deployment, status)
 
     async def _drop_pools(self, cluster: Json, wanted: set[str]) -> bool:
-        """Whether nothing is left of pools that are not wanted."""
+        """Delete pools that are no longer declared, and return whether all of them are gone."""
         namespace, name = cluster["metadata"]["namespace"], cluster["metadata"]["name"]
         clean = True
         for deployment in self._rancher.labelled(r.DEPLOYMENT, r.CLUSTER_NAME_LABEL, name):
@@ -345,7 +345,7 @@ class Clusters:
         for template in self._rancher.labelled(r.TEMPLATE, r.CLUSTER_NAME_LABEL, cluster["metadata"]["name"]):
             await self._rancher.remove(r.TEMPLATE, template["metadata"]["name"], template["metadata"]["namespace"])
         await self._rancher.drop_finalizers(r.CLUSTER, cluster)
-        # The garbage collector of Rancher's own cluster.
+        # Rancher's own cluster runs no garbage collector, so its work is done here.
         for config in self._rancher[r.CONFIG].all():
             owners = config["metadata"].get("ownerReferences") or []
             if owners and all(owner["uid"] == cluster["metadata"]["uid"] for owner in owners):
@@ -371,7 +371,7 @@ def _condition(cluster: Json, kind: str, ready: bool, message: str) -> Json:
 
 
 def credential_of(cluster: Json, pool: str, secrets: dict[str, Json]) -> tuple[Json | None, str]:
-    """The Secret that a pool's machines are created with, or what is wrong. The pool's own outranks the cluster's."""
+    """Return the credential of a pool's machines, or an error. The pool's credential overrides the cluster's."""
     entries = (cluster["spec"].get("rkeConfig") or {}).get("machinePools") or []
     own = [str(one.get("cloudCredentialSecretName") or "") for one in entries if one.get("name") == pool]
     reference = "".join(own) or str(cluster["spec"].get("cloudCredentialSecretName") or "")

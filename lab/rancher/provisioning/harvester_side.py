@@ -1,4 +1,4 @@
-"""What the machines need on Harvester besides VMs: images, a network, and volumes made from a VM's annotation."""
+"""Prerequisites of machines on Harvester: images, a network, and volumes created from a VM's annotation."""
 
 from __future__ import annotations
 
@@ -52,14 +52,14 @@ async def seed(harvester: Harvester) -> None:
 
 
 def has_driver(vm: Json) -> bool:
-    """Whether the VM's image brings the guest driver and its licence along."""
+    """Return whether the VM's image contains the guest driver and its license."""
     return IMAGE_WITH_DRIVER in ((vm["metadata"].get("annotations") or {}).get(CLAIMS_ANNOTATION) or "")
 
 
 class Volumes:
-    """Claims that a VM's annotation asks for, bound at once: storage is not what this lab is about.
+    """Volume claims that a VM's annotation requests, bound immediately, because the lab does not simulate storage.
 
-    When the VM is gone, those go that another annotation names. The others stay.
+    When the VM is deleted, the claims that another annotation names are deleted. Other claims stay.
     """
 
     def __init__(self, harvester: Harvester) -> None:
@@ -115,7 +115,7 @@ class Volumes:
         await self._bind(name, namespace)
 
     async def _bind(self, name: str, namespace: str) -> None:
-        """The controller manager would do it within seconds; a pod that comes in between waits much longer."""
+        """Bind the claim, because the controller manager takes seconds and a pod created meanwhile waits longer."""
         client, claim_path, volume_path = (
             self._harvester.admin,
             r.CLAIM.path(name, namespace),

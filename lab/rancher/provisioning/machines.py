@@ -1,4 +1,4 @@
-"""Machines on their way: a VM by the driver, a node in the guest cluster, and the end of both."""
+"""Life cycle of machines: a VM from the driver, a node in the guest cluster, and their removal."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from lab.rancher.driver.driver_flags import Driver, DriverError
 from lab.rancher.guest.clusters import Guests
 from lab.rancher.world import World
 
-# The driver looks 120 times, every five seconds, until the VM runs and has an address (harvester.md 14.4).
+# The driver polls 120 times, every five seconds, until the VM runs and has an address (harvester.md 14.4).
 PATIENCE = 600.0
 LOOK = 5.0
-# From an address to a node that has joined.
+# Seconds from the VM's address until its node joins.
 BOOTSTRAP = 30.0
-# From a failed machine to its deletion.
+# Seconds from the failure of a machine until its deletion.
 GIVE_UP = 10.0
 FINALIZER = "machine.cluster.x-k8s.io"
 UNAUTHORIZED = "Unauthorized"
@@ -31,7 +31,7 @@ UNAUTHORIZED = "Unauthorized"
 
 @dataclass
 class _Attempt:
-    """What the driver knows of its VM."""
+    """State of the driver's wait for a VM."""
 
     namespace: str
     deadline: float
@@ -143,7 +143,7 @@ class Machines:
                 self._booting[key] = self._rancher.clock.now + BOOTSTRAP
                 self._queue.add_after(key, BOOTSTRAP)
             elif not _cannot_start(instance):
-                # The scheduler and KubeVirt are real and take real time, which must not count as the driver's.
+                # The scheduler and KubeVirt take real time, which must not count for the driver's timeout.
                 attempt.deadline = self._rancher.clock.now + PATIENCE
                 self._queue.add_after(key, LOOK)
             elif self._rancher.clock.now >= attempt.deadline:
@@ -170,7 +170,7 @@ class Machines:
             )
 
     async def _fail(self, machine: Json, text: str) -> None:
-        """The machine is given up and replaced by another, for ever if need be."""
+        """Mark the machine as failed; Rancher deletes and replaces it, without a limit on the attempts."""
         name = _infra(machine)
         message = (
             f"failed creating server [{machine['metadata']['namespace']}/{name}] of kind (HarvesterMachine) for machine"
@@ -203,13 +203,13 @@ class Machines:
         guest = await self._guests.of(machine)
         if guest is not None:
             await guest.remove_node(name)
-        # Asked of the API server: the cache may not have seen a VM that was made a moment ago.
+        # Read from the API server, because the cache may not contain a new VM yet.
         if await self._harvester.admin.get_or_none(h.VM.path(name, namespace)) is not None:
             if self._is_locked_out(machine):
                 await self._phase(machine, "Deleting", "InfrastructureReady", _not_deleted(machine))
                 return
             await operations.remove(self._harvester.admin, name, namespace)
-            # Its disappearance brings us back here.
+            # The deletion of the VM triggers the next reconcile.
             return
         self._attempts.pop(key, None)
         self._booting.pop(key, None)
@@ -217,7 +217,7 @@ class Machines:
         await self._rancher.drop_finalizers(r.MACHINE, machine)
 
     def _is_locked_out(self, machine: Json) -> bool:
-        """With an expired token the driver cannot delete its VM either (rancher#44912)."""
+        """Return whether the token has expired, so that the driver cannot delete its VM (rancher#44912)."""
         cluster = self._rancher[r.CLUSTER].get(machine["spec"]["clusterName"], machine["metadata"]["namespace"])
         return cluster is not None and self._credential_trouble(cluster, pool_of(machine)) == UNAUTHORIZED
 
@@ -234,7 +234,7 @@ def pool_of(machine: Json) -> str:
 
 
 def body(name: str, namespace: str, machine_set: Json, pool: Json, content: Json) -> tuple[Json, Json]:
-    """A machine and its infrastructure, which has the same name."""
+    """Return a machine and its infrastructure object, which has the same name."""
     labels = machine_set["spec"]["template"]["metadata"]["labels"] | {r.SET_LABEL: machine_set["metadata"]["name"]}
     annotations = {}
     for field, annotation in (("labels", r.LABELS_ANNOTATION), ("taints", r.TAINTS_ANNOTATION)):
@@ -281,7 +281,7 @@ def _infra(machine: Json) -> str:
 
 
 def _cannot_start(instance: Json | None) -> bool:
-    """Whether nobody is at work on it: no node will take the VM, or it has ended."""
+    """Return whether the VM cannot be scheduled or has ended."""
     status = (instance or {}).get("status") or {}
     unschedulable = any(one.get("reason") == "Unschedulable" for one in status.get("conditions") or [])
     return unschedulable or status.get("phase") in ("Failed", "Succeeded")

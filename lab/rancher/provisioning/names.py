@@ -1,4 +1,4 @@
-"""Names that Rancher and Cluster API make of other names, none longer than 63 characters. Pure."""
+"""Names that Rancher and Cluster API derive from other names, at most 63 characters long. Pure."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ LONGEST = 63
 
 
 def concatenated(*parts: str) -> str:
-    """Of a MachineDeployment, from cluster and pool: what is too long is cut and gets the beginning of its hash."""
+    """Return the name of a MachineDeployment; a name that is too long is cut and ends in a part of its hash."""
     full = "-".join(parts)
     if len(full) <= LONGEST:
         return full
@@ -18,5 +18,5 @@ def concatenated(*parts: str) -> str:
 
 
 def generated(base: str, random: str) -> str:
-    """Of a MachineSet or a Machine, as the API server generates names."""
+    """Return the name of a MachineSet or a Machine, as the API server generates names."""
     return f"{base}-"[: LONGEST - len(random)] + random

@@ -1,7 +1,7 @@
-"""How a machine deployment moves from old machines to new ones, as Cluster API does it. Pure.
+"""Rollout of a MachineDeployment from old machines to new machines, as in Cluster API. Pure.
 
-New machines come first, as many as `max_surge` allows, and an old one goes only when a new one is available. With all
-vGPUs taken and nothing allowed to be missing, neither can happen: the pool hangs (harvester.md 14.7).
+New machines are created first, as many as `maxSurge` allows. An old machine is removed only when a new machine is
+available. With all vGPUs in use and `maxUnavailable` 0 neither can happen, and the pool hangs (harvester.md 14.7).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ DEFAULT_UNAVAILABLE = 0
 
 @dataclass(frozen=True)
 class Machines:
-    """A machine set: how many it shall have, and how many of them are ready."""
+    """Machines of a MachineSet: requested replicas, and available machines."""
 
     replicas: int
     available: int
@@ -30,11 +30,11 @@ class Limits:
 
 
 def limits(rolling_update: Mapping[str, Any] | None, quantity: int) -> Limits:
-    """Shares of the quantity are rounded up for what may be added and down for what may be missing."""
+    """Return the limits; percentages are rounded up for `maxSurge` and down for `maxUnavailable`."""
     asked = rolling_update or {}
     surge = _count(asked.get("maxSurge"), DEFAULT_SURGE, quantity, math.ceil)
     unavailable = _count(asked.get("maxUnavailable"), DEFAULT_UNAVAILABLE, quantity, math.floor)
-    # Nothing more and nothing less at a time would be nothing at all.
+    # With both limits at 0 the rollout could never proceed.
     return Limits(surge, 1 if not surge and not unavailable else unavailable)
 
 
@@ -46,7 +46,7 @@ def _count(value: Any, default: int, quantity: int, rounded: Any) -> int:
 
 
 def next_replicas(quantity: int, allowed: Limits, new: str, sets: Mapping[str, Machines]) -> dict[str, int]:
-    """The sets whose replicas change now, with their new number."""
+    """Return the new number of replicas of each MachineSet that changes now."""
     current = sets[new]
     total = sum(one.replicas for one in sets.values())
     if current.replicas > quantity:
@@ -63,7 +63,7 @@ def next_replicas(quantity: int, allowed: Limits, new: str, sets: Mapping[str, M
 
 
 def _fewer(old: Mapping[str, Machines], may_go: int, ready_to_spare: int) -> dict[str, int]:
-    """Those that are not ready go first; of the others only what leaves enough."""
+    """Remove machines that are not ready first, then only as many ready machines as can be spared."""
     changed: dict[str, int] = {}
     for name, machines in sorted(old.items()):
         broken = min(max(machines.replicas - machines.available, 0), may_go)

@@ -1,1 +1,1 @@
-"""Rancher itself: its API server, its controllers and its address."""
+"""Rancher server: its API server, its controllers and its address."""

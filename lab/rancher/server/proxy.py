@@ -1,4 +1,4 @@
-"""Rancher's address: one TLS port, bearer tokens, and behind it the API servers of all clusters it knows."""
+"""Rancher's address: one TLS port with bearer tokens, in front of the API servers of all registered clusters."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PROXY_KUBECONFIG = "rancher-proxy"
 HOP_BY_HOP = {"host", "authorization", "connection", "keep-alive", "transfer-encoding", "upgrade", "content-length"}
 ANSWER_DROPS = {"connection", "keep-alive", "transfer-encoding", "content-length", "content-encoding"}
 
-# The run directory of a cluster by its id; None for one that is known and not up; KeyError for an unknown one.
+# Returns the run directory of a cluster, None if the cluster is not up; raises KeyError for an unknown cluster.
 Find = Callable[[str], RunDir | None]
 
 
@@ -36,7 +36,7 @@ class Proxy:
         self._world = world
         self._token = token
         self._find = find
-        # By cluster and user.
+        # Keys are cluster and user.
         self._sessions: dict[tuple[str, str], aiohttp.ClientSession] = {}
         self.port = 0
 
@@ -50,7 +50,7 @@ class Proxy:
         application.router.add_route("*", "/k8s/clusters/{id}/{path:.*}", self._forward)
         application.router.add_post("/v3/clusters/{id}", self._action)
         application.router.add_get("/ping", self._ping)
-        # Watches would keep it waiting for as long as they like.
+        # Open watches would delay the shutdown.
         self._runner = web.AppRunner(application, shutdown_timeout=0.5)
         await self._runner.setup()
         serving = certificates.server(self._run, "rancher")
@@ -73,9 +73,9 @@ class Proxy:
         return web.Response(text="pong")
 
     def _user(self, request: web.Request) -> str | None:
-        """The administrator's key is known; one of anybody else has another name before the same secret.
+        """Return the user of a token. Keys of other users have another name before the administrator's secret.
 
-        Those in kubeconfigs are Token objects, and may have expired.
+        Tokens in kubeconfigs are Token objects, and may have expired.
         """
         kind, _space, token = request.headers.get("Authorization", "").partition(" ")
         if kind != "Bearer" or not token:
@@ -135,7 +135,7 @@ class Proxy:
             return response
 
     def _session(self, identity: str, cluster: RunDir, user: str) -> aiohttp.ClientSession:
-        """As the token's user: the administrator may do everything everywhere, others what the cluster lets them."""
+        """Return a session of the token's user; the administrator has all permissions, others those of the cluster."""
         key = (identity, user)
         if key not in self._sessions:
             name = PROXY_KUBECONFIG if user == USER else f"{PROXY_KUBECONFIG}-{user}"
@@ -167,7 +167,7 @@ class Proxy:
         )
 
     def kubeconfig(self, identity: str, token: str = "") -> dict[str, object]:
-        """As one downloads it from Rancher: the proxy's address, and a token."""
+        """Return a kubeconfig as downloaded from Rancher, with the proxy's address and a token."""
         authority = certificates.authority(self._run).cert.read_bytes()
         return {
             "apiVersion": "v1",
@@ -187,7 +187,7 @@ class Proxy:
         }
 
     async def _cloud_provider(self, request: web.Request) -> web.Response:
-        """A kubeconfig of the Harvester for a service account, which is made on the way (harvester.md 14.8)."""
+        """Return a kubeconfig of Harvester for a service account, and create the account (harvester.md 14.8)."""
         refused = self._refusal(request)
         if refused is not None:
             return refused

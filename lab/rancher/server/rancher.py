@@ -1,4 +1,4 @@
-"""Rancher as a part of the lab: its own API server, its controllers, and the address everything is reached by."""
+"""Rancher as a component of the lab: its own API server, its controllers and its address."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ WATCHED = (
     r.TOKEN,
     r.SETTING,
 )
-# Owners before what they would make again.
+# Owners first, because they would create their dependents again.
 WIPED = (
     r.CLUSTER,
     r.DEPLOYMENT,
@@ -63,12 +63,12 @@ WIPED = (
 
 
 def folder(run: RunDir) -> RunDir:
-    """Rancher's own cluster has a run directory inside the lab's."""
+    """Return the run directory of Rancher's own cluster, which is inside that of the lab."""
     return RunDir(run.path / "rancher")
 
 
 def start_api(run: RunDir, programs: dict[str, Path]) -> None:
-    """The API server of Rancher's own cluster. Nothing is scheduled there, so nothing else is needed."""
+    """Start the API server of Rancher's own cluster, which needs no scheduler and no controllers."""
     own = folder(run)
     controlplane.start_api(own, programs)
     (port,) = controlplane.free_ports(1)
@@ -77,7 +77,7 @@ def start_api(run: RunDir, programs: dict[str, Path]) -> None:
 
 
 def environment(run: RunDir) -> dict[str, str]:
-    """What a user of the lab exports."""
+    """Return the environment variables for users of the lab."""
     recorded = run.read().get("rancher")
     if not recorded:
         return {}
@@ -97,7 +97,7 @@ def environment(run: RunDir) -> dict[str, str]:
 
 
 def forget(run: RunDir) -> None:
-    """Back to an empty Rancher, while nobody is there to object or to react."""
+    """Reset Rancher to an empty state, while webhooks and controllers are stopped."""
     clusters.forget_all(run)
     asyncio.run(_wipe(run))
 
@@ -201,12 +201,12 @@ class Rancher:
         return guest.run if guest else None
 
     def _driver(self) -> Driver:
-        """Rancher downloads the driver from the URL of the NodeDriver."""
+        """Return the machine driver, which Rancher downloads from the URL of the NodeDriver."""
         found = self.world[r.NODE_DRIVER].get("harvester") or {}
         return driver_flags.at(str((found.get("spec") or {}).get("url") or ""))
 
     def _credential_trouble(self, cluster: Json, pool: str) -> str:
-        """A credential outlives the Harvester's registration and its own token (harvester.md 14.8, rancher#44912)."""
+        """Return why a pool's credential no longer works: registration or token is gone (harvester.md 14.8, rancher#44912)."""
         secret, trouble = credential_of(cluster, pool, self.world[r.SECRET].objects)
         if secret is None:
             return trouble
@@ -216,12 +216,12 @@ class Rancher:
         return "" if self._is_valid(tokens.name_in(secret)) else UNAUTHORIZED
 
     def _is_valid(self, token: str) -> bool:
-        """Keys that the lab itself gives out are no objects, and never expire."""
+        """Return whether a token is valid. Keys that the lab issues are not objects, and never expire."""
         found = self.world[r.TOKEN].get(token)
         return not token or (found is not None and not tokens.is_expired(found, tokens.utc_now()))
 
     def _credential_noticed(self, old: Json | None, new: Json | None) -> None:
-        """From 2.12 on Rancher takes the time to live from the token in a Harvester credential."""
+        """Handle a change of a credential: from 2.12 on Rancher removes the time to live of its token."""
         setting = self.world[r.SETTING].get(tokens.VERSION_SETTING) or {}
         name = tokens.name_in(new) if new else ""
         token = self.world[r.TOKEN].get(name) if name else None
@@ -229,7 +229,7 @@ class Rancher:
             self._endless.add(name)
 
     async def _keep_valid(self, name: str) -> None:
-        """The expiry stays in the object, and counts for nothing (rancher#49685)."""
+        """Remove the time to live of a token; its expiry stays in the object without effect (rancher#49685)."""
         token = self.world[r.TOKEN].get(name)
         if token is not None:
             await self.world[r.TOKEN].patch(token, {"ttl": 0})

@@ -1,4 +1,4 @@
-"""Rancher's tokens: which kubeconfigs hold one, and until when it is valid (rancher#44912, rancher#50266). Pure."""
+"""Rancher's tokens in kubeconfigs, and their expiry (rancher#44912, rancher#50266). Pure."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from lab.kubernetes.client import Json
 KUBECONFIG_PREFIX = "kubeconfig-"
 CREDENTIAL_KUBECONFIG = "harvestercredentialConfig-kubeconfigContent"
 TTL_SETTING, VERSION_SETTING = "kubeconfig-default-token-ttl-minutes", "server-version"
-# As released: 30 days. From 2.12 on Rancher takes the expiry from tokens that a Harvester credential holds.
+# Rancher's default of 30 days. From 2.12 on Rancher removes the expiry of tokens in Harvester credentials.
 DEFAULT_TTL_MINUTES = "43200"
 DEFAULT_VERSION = "v2.11.3"
 ENDLESS_SINCE = (2, 12)
 
 
 def body(name: str, user: str, minutes: int, now: datetime) -> Json:
-    """A Token object. Without a time to live it never expires."""
+    """Return a Token object, which never expires without a time to live."""
     expires = (now + timedelta(minutes=minutes)).strftime("%Y-%m-%dT%H:%M:%SZ") if minutes else ""
     return {
         "apiVersion": "management.cattle.io/v3",
@@ -37,14 +37,14 @@ def body(name: str, user: str, minutes: int, now: datetime) -> Json:
 
 
 def is_expired(token: Json, now: datetime) -> bool:
-    """By its time to live: a token with none is valid whatever its expiry says."""
+    """Return whether a token has expired. A token without a time to live is always valid."""
     if not token.get("ttl") or not token.get("expiresAt"):
         return False
     return datetime.fromisoformat(token["expiresAt"]) <= now
 
 
 def name_in(secret: Json) -> str:
-    """The name of the token in the kubeconfig of a cloud credential; empty for one without such a token."""
+    """Return the name of the token in the kubeconfig of a cloud credential, or an empty string."""
     encoded = (secret.get("data") or {}).get(CREDENTIAL_KUBECONFIG)
     content = yaml.safe_load(base64.b64decode(encoded)) if encoded else None
     for user in (content or {}).get("users") or []:
@@ -55,7 +55,7 @@ def name_in(secret: Json) -> str:
 
 
 def never_expire(version: str) -> bool:
-    """Whether this release of Rancher keeps the tokens of Harvester credentials valid."""
+    """Return whether tokens of Harvester credentials never expire in this release of Rancher."""
     major, minor = version.lstrip("v").split(".")[:2]
     return (int(major), int(minor)) >= ENDLESS_SINCE
 
