@@ -1,4 +1,4 @@
-"""Kubernetes quantities: parse any form, print the shortest whole number with the same kind of suffix."""
+"""Kubernetes quantities: parsed from any form, printed as the shortest whole number with the same kind of suffix."""
 
 from __future__ import annotations
 

@@ -71,7 +71,7 @@ def digest_of(content: Json) -> str:
 
 
 def flags_of(content: Json, *, cluster: str, cluster_id: str, named: bool) -> dict[str, Any]:
-    """Return flags without empty strings, null and false; the cluster's name comes last and wins (harvester.md 14.1)."""
+    """Return flags without empty strings, null, false; the cluster's name comes last and wins (harvester.md 14.1)."""
     flags = {flag_of(field): value for field, value in content.items() if value not in ("", None, False)}
     flags[f"{PREFIX}cluster-id"] = cluster_id
     flags[f"{PREFIX}cluster-type"] = "imported"

@@ -1,4 +1,4 @@
-"""Register and serve the admission webhooks."""
+"""Registration and server of the admission webhooks."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ALL = ["*"]
 
 
 class InformerCache:
-    """Provide the cached objects to the rules."""
+    """Cached objects for the rules."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster

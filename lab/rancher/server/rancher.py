@@ -206,7 +206,7 @@ class Rancher:
         return driver_flags.at(str((found.get("spec") or {}).get("url") or ""))
 
     def _credential_trouble(self, cluster: Json, pool: str) -> str:
-        """Return why a pool's credential no longer works: registration or token is gone (harvester.md 14.8, rancher#44912)."""
+        """Return why a pool's credential no longer works, or an empty string (harvester.md 14.8, rancher#44912)."""
         secret, trouble = credential_of(cluster, pool, self.world[r.SECRET].objects)
         if secret is None:
             return trouble
