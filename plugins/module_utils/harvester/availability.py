@@ -132,7 +132,7 @@ class NodeCapacity:
         return replace(self, created=created)
 
     def _fewest(self, enough: NodeCapacity, would_fit: Callable[[Capacity], bool]) -> str:
-        """Describe as few new vGPUs as will do. On a large fleet, look only at the nodes with the most room."""
+        """Describe the fewest new vGPUs that suffice. On a large fleet, consider only the nodes with the most room."""
         room = {node: dict(amounts) for node, amounts in enough.created.items()}
         nodes = sorted(room, key=lambda node: (-sum(room[node].values()), node))
         number = len(nodes)
@@ -176,7 +176,7 @@ class NodeCapacity:
 
 
 def _minimum(most: int, holds: Callable[[int], bool]) -> int:
-    """Return the least number for which `holds` is true. It is true for `most` and for all numbers from there on."""
+    """Return the smallest number for which `holds` is true. It is true for `most` and for all numbers from there on."""
     low, high = 0, most
     while low < high:
         middle = (low + high) // 2

@@ -46,5 +46,5 @@ class Cluster:
 
     @cached_property
     def fleet_for_planning(self) -> Fleet:
-        """Return the fleet to plan changes with: every vGPU that a running VM may have counts as held."""
+        """Return the fleet to plan changes with: every vGPU that a running VM may have is protected."""
         return protect_running_vms(self.snapshot.fleet)

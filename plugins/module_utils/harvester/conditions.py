@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Wait conditions: each one tells what is missing until it is met."""
+"""Wait conditions. Each condition reports what is missing until it is met."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from ansible_collections.vgpu.fleet.plugins.module_utils.kube.client import Json
 
 
 class ObjectLookup(Protocol):
-    """Objects as they are now."""
+    """The current objects of a cluster."""
 
     def get(self, path: str, name: str) -> Json | None:
-        """Return the object of that name in a list, or None if there is none."""
+        """Return the object of that name in a list, or None if it does not exist."""
 
 
 class Condition(Protocol):
@@ -30,7 +30,7 @@ class Condition(Protocol):
 
     @property
     def node(self) -> str:
-        """Return the name of its node."""
+        """Return the name of the device's node."""
 
     @property
     def about(self) -> frozenset[str]:
@@ -62,7 +62,7 @@ class VgpuConfigured:
             return f"it is not configured as {self.type_name}"
         # Up to 1.7 the type's name follows seconds after the status (harvester.md 6.3).
         configured = status.get("configureVGPUTypeName")
-        # From 1.8 on name and status come together; where the name got lost, the claim below still has it.
+        # From 1.8 on, name and status are written together. If the name got lost, the claim below still has it.
         lost = self.version.vendor_vfio and not configured
         if configured != self.type_name and not lost:
             return f"it is configured as {configured or 'nothing'} and not as {self.type_name}"
@@ -122,7 +122,7 @@ class VgpuTypeAvailable:
         if status.get("vGPUStatus") or status.get("uuid"):
             return f"it is still configured as {status.get('configureVGPUTypeName') or 'something'}"
         claim = seen.get(r.CLAIMS, self.device) if self.version.vendor_vfio else None
-        # A claim that was left behind with the same type serves the new vGPU; any other would be taken for its own.
+        # A claim that was left behind with the same type serves the new vGPU. Any other would be mistaken for its own.
         if claim is not None and claimed_resource(claim) != self.version.resource(self.type_name):
             return "the claim of an earlier vGPU is still there"
         if self.type_name not in (status.get("availableTypes") or {}):
@@ -151,11 +151,11 @@ class SriovEnabled:
         if missing:
             return f"{len(missing)} of {len(names)} vGPU devices are missing: {join_names(missing, limit=3)}"
         if seen.get(r.MIG_CONFIGURATIONS, self.device) is not None:
-            # In MIG mode nothing is offered before instances are made.
+            # In MIG mode, the devices offer no types before instances are created.
             return ""
         statuses = [(vgpu or {}).get("status") or {} for vgpu in vgpus]
         if any(status.get("vGPUStatus") for status in statuses):
-            # Beside vGPUs that exist, the rest may have nothing left to offer.
+            # Next to existing vGPUs, the remaining devices may have no types left to offer.
             return ""
         silent = [name for name, status in zip(names, statuses, strict=True) if not status.get("availableTypes")]
         return (

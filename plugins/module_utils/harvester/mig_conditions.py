@@ -25,7 +25,7 @@ from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.read.mig_conf
 if TYPE_CHECKING:
     from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.read.snapshot import Snapshot
 
-# Harvester never looks again at a configuration that was disabled before it had any instance.
+# Harvester does not process a configuration again that was disabled before it had any instance.
 STUCK = "its MIG configuration is disabled and still {}; switching SR-IOV off and on resets it"
 
 
@@ -113,7 +113,7 @@ class MigInstancesReady(_MigCondition):
 
 
 def _types(seen: ObjectLookup, gpu: str) -> Iterator[InstanceSize]:
-    """The instances whose types some vGPU device of a GPU offers or has."""
+    """Yield the instance sizes whose types a vGPU device of the GPU offers or has."""
     names = ((seen.get(r.GPUS, gpu) or {}).get("status") or {}).get("vGPUDevices") or []
     for name in names:
         status = (seen.get(r.VGPUS, name) or {}).get("status") or {}

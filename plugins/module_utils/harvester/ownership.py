@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The labels that show who made an object of a Harvester cluster, and for whom. Pure."""
+"""Labels that show who created an object of a Harvester cluster, and for whom. Pure."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ DEFAULT_OWNER = "vgpu.fleet"
 
 
 def mark(owner: str) -> dict[str, str]:
-    """The labels of an object that this collection makes for an owner."""
+    """Return the labels of an object that this collection creates for an owner."""
     return {MANAGED_BY: MANAGER, OWNER: owner}
 
 
@@ -29,7 +29,7 @@ def is_owned(labels: Mapping[str, str] | None, owner: str) -> bool:
 def not_owned(
     objects: Iterable[Mapping[str, Any]], owner: str = DEFAULT_OWNER, kind: str = "Object"
 ) -> list[dict[str, Any]]:
-    """The objects without the mark of this owner, each with a sentence that says whose it is as far as labels show."""
+    """Return the objects without the mark of this owner, each with a sentence about its owner as far as labels show."""
     found = []
     for one in objects:
         metadata = one["metadata"]

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Paths, labels and annotations of Harvester's API, and how its objects are named."""
+"""Paths, labels and annotations of Harvester's API, and the names of its objects."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ ALLOCATION_NOTE = "harvesterhci.io/deviceAllocationDetails"
 SKIP_MIG_ANNOTATION = "harvesterhci.io/skip-mig-configuration"
 OVERRIDE_ANNOTATION = "pcidevice.harvesterhci.io/override-resource-name"
 CONFIGURED = "vGPUConfigured"
-# What a reprofile run writes on the objects that it changes.
+# The journal that a run writes on the objects that it changes.
 JOURNAL_ANNOTATION = "vgpu.fleet/journal"
-# For whom a vGPU was enabled.
+# The owner for whom a vGPU was enabled.
 OWNER_ANNOTATION = "vgpu.fleet/owner"
 
 PCIDEVICES_ADDON = "pcidevices-controller"
@@ -43,5 +43,5 @@ DRIVER_DAEMONSET = "nvidia-driver-runtime"
 
 
 def device_name(node: str, address: str) -> str:
-    """The object of a PCI function: the node's name, then the address without its punctuation."""
+    """Return the object name of a PCI function: the node's name, then the address without punctuation."""
     return f"{node}-{address.replace(':', '').replace('.', '')}"

@@ -21,16 +21,17 @@ if TYPE_CHECKING:
     from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.read import settling
 
 P = TypeVar("P")
-# Seconds between two looks at GPUs that are still changing: at what watches brought, or at lists that are read again.
+# Seconds between two checks of GPUs that are still changing, either of the watched objects or of lists that are read
+# again.
 LOOK_PAUSE = 0.2
 READ_PAUSE = 2.0
 
 
 @dataclass(frozen=True)
 class Planned(Generic[P]):
-    """A plan, the cluster as it was planned with, and how much of the time is left for carrying it out.
+    """A plan, the cluster that it was made for, and the time that is left to apply it.
 
-    `unsettled` are the GPUs that matter for the plan and were still changing when it was made.
+    `unsettled` holds the GPUs that matter for the plan and were still changing when it was made.
     """
 
     cluster: Cluster
@@ -53,9 +54,9 @@ def plan_when_settled(
 ) -> Planned[P]:
     """Make a plan once the GPUs that matter for it have settled.
 
-    If the plan is refused, those are the GPUs `concerned`, else the ones that it touches. A plan that changes
-    nothing waits for nobody, and neither does check mode: there the answer says that it is not final. Without
-    `watch` the lists are read again instead, for callers that are not allowed to watch.
+    If the plan is refused, these are the GPUs `concerned`, otherwise the GPUs that the plan touches. A plan without
+    changes does not wait, and neither does check mode, where a warning says that the result is not final. Without
+    `watch`, the lists are read again instead, for callers that are not allowed to watch.
     """
     waited = 0.0
     stuck: frozenset[str] = frozenset()
@@ -69,7 +70,7 @@ def plan_when_settled(
             refused, gpus = error, _concerned(concerned, cluster, error)
         if not gpus:
             return _decided(Planned(cluster, plan, seconds - waited), refused)
-        # Only here: most tasks find nothing to do.
+        # Import here: most tasks have nothing to change.
         from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.read import settling
 
         find = partial(settling.unsettled, gpus=gpus, now=cluster.api.now, until_counted=until_counted)
@@ -83,7 +84,7 @@ def plan_when_settled(
         waited = min(seconds, waited + result.seconds)
         if result.verdict == settling.STUCK:
             stuck |= {one.gpu for one in result.unsettled}
-        # Not what the wait saw: VMs may have started meanwhile.
+        # Read again instead of using the watched objects: VMs may have started in the meantime.
         cluster = cluster.read_again()
 
 
@@ -121,7 +122,7 @@ def _settle(
 
 
 def _concerned(concerned: Callable[[Cluster], Collection[str]], cluster: Cluster, error: FleetError) -> Collection[str]:
-    """The GPUs on whose state a refusal depends."""
+    """Return the GPUs on whose state a refusal depends."""
     from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.read import settling
 
     if error.code not in settling.DEPENDS_ON_DEVICES:
@@ -129,7 +130,7 @@ def _concerned(concerned: Callable[[Cluster], Collection[str]], cluster: Cluster
     try:
         return concerned(cluster)
     except FleetError:
-        # It names a node or a GPU that does not exist, which the plan has found out already.
+        # The request names a node or a GPU that does not exist. The plan has already reported it.
         return ()
 
 

@@ -15,7 +15,7 @@ from ansible_collections.vgpu.fleet.plugins.module_utils.errors import FleetErro
 from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.profile import resource_name
 
 _VERSION = re.compile(r"v?(\d+)\.(\d+)(?:\.(\d+))?")
-# What is left of 1.10 or 1.20 if YAML reads it as a number. No version of that name has vGPUs.
+# The result of YAML reading 1.10 or 1.20 as a number. Neither 1.1 nor 1.2 has vGPUs.
 _UNQUOTED = re.compile(r"1\.[12]")
 
 
@@ -78,7 +78,7 @@ class HarvesterVersion:
 
     @property
     def full(self) -> str:
-        """The version with its patch level, where that is known."""
+        """Return the version with its patch level, if known."""
         return str(self) if self.numbers[2] == LATEST_PATCH else ".".join(map(str, self.numbers))
 
     def __str__(self) -> str:

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""An addon switched on or off, or given other values, until Harvester is done with it and its pods are ready."""
+"""Enable, disable or configure an addon, and wait until Harvester has finished and the addon's pods are ready."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ SKIP_CHECK = {
     r.DRIVER_ADDON: "harvesterhci.io/skipNvidiaDriverToolkitAddonWebhookCheck",
 }
 PAUSE = 0.5
-# Nodes are scanned every 30 s, and when the controller starts.
+# The controller scans the nodes every 30 s, and when it starts.
 SCAN_SECONDS = 45.0
 
 
@@ -76,7 +76,7 @@ class AddonRequest:
     namespace: str
     enabled: bool
     values: Mapping[str, Any]
-    # Whether the driver may be replaced or removed while VMs use it.
+    # Whether to allow replacing or removing the driver while VMs use it.
     disrupt: bool = False
 
     @classmethod
@@ -106,7 +106,7 @@ class AddonResult:
 
 @dataclass(frozen=True)
 class AddonSnapshot:
-    """The lists that an operation looks at. Which ones are read depends on the addon, not on what is found."""
+    """The lists that an operation reads. The selection depends on the addon, not on the state of the cluster."""
 
     addons: ObjectList
     daemon_sets: ObjectList
@@ -129,7 +129,7 @@ class AddonSnapshot:
         return item is not None and Addon.of(item).enabled
 
     def driver_nodes(self) -> list[str]:
-        """Nodes that are to run the driver: they have a GPU that can be shared, whether labelled yet or not."""
+        """Return the nodes that should run the driver: nodes with an SR-IOV capable GPU, labeled or not."""
         with_gpus = {gpu["spec"].get("nodeName") for gpu in self.gpus.items.values()}
         found = []
         for name, node in self.nodes.items.items():
@@ -143,7 +143,7 @@ class AddonSnapshot:
 
 @dataclass(frozen=True)
 class VmLists:
-    """The lists that tell which VMs need an addon. Read only if the addon is to be changed under them."""
+    """The lists that show which VMs need an addon. Read only if the task changes an addon that VMs may need."""
 
     vms: ObjectList
     instances: ObjectList
@@ -162,9 +162,9 @@ class VmLists:
         return VmUsage(self.vms.items, self.instances.items, devices, known, self.pods).using(running=running)
 
     def unknown_on(self, nodes: ObjectList) -> list[str]:
-        """Return the nodes whose launcher pods may have vGPUs that nothing else shows.
+        """Return the nodes whose launcher pods may have vGPUs that no other object shows.
 
-        A node that is not ready keeps its pods when the instances are gone, and this user must not list pods.
+        A node that is not ready keeps its pods after their instances are deleted, and this user may not list pods.
         """
         if self.pods.readable:
             return []
@@ -176,7 +176,7 @@ class VmLists:
         return sorted(name for name in configured if not is_ready(nodes.items.get(name) or {}))
 
     def with_devices(self) -> list[str]:
-        """VMs with vGPUs or devices that are passed through."""
+        """Return the VMs with vGPUs or passed-through devices."""
         asking = {key for key, vm in self.vms.items.items() if requested(vm)}
         asking |= {key for key, one in self.instances.items.items() if is_live(one) and started_with(one)}
         asking |= {vm_of_pod(pod) for pod in self.pods.outliving(self.instances.items) if _has_host_devices(pod)}
@@ -195,7 +195,7 @@ class AddonOperation:
         self._daemon_sets_path = f"/apis/apps/v1/namespaces/{request.namespace}/daemonsets"
         self._path = f"{self._addons_path}/{request.name}"
         self._key = f"{request.namespace}/{request.name}"
-        # The change that was last compared with the VMs that need the addon.
+        # The last change that was checked against the VMs that need the addon.
         self._checked: tuple[bool, Json] | None = None
 
     def run(self, *, check_mode: bool) -> AddonResult:
@@ -228,7 +228,7 @@ class AddonOperation:
         return set(reading.driver_nodes()) if self._request.enabled else set()
 
     def _describe(self, seen: Watcher) -> str:
-        """The state of the wait in one line."""
+        """Return the state of the wait in one line."""
         addon = self._seen(seen)
         if not addon.settled:
             return f"addon {addon.name} is {addon.status or 'not reconciled yet'}"
@@ -237,7 +237,7 @@ class AddonOperation:
         ready, wanted = status.get("numberReady", 0), status.get("desiredNumberScheduled", 0)
         return f"addon {addon.name}: {ready} of {wanted} pods of {addon.workload} are ready"
 
-    # Reading and deciding
+    # Reading and planning
     def _read(self) -> AddonSnapshot:
         ours = self._request.name in SKIP_CHECK
         paths = {
@@ -257,7 +257,7 @@ class AddonOperation:
             try:
                 return ObjectList.of(self._api.get(path))
             except NotFound:
-                # Not defined before the addon has run once.
+                # The resource is defined when the addon runs for the first time.
                 return ObjectList()
 
         return read
@@ -269,16 +269,16 @@ class AddonOperation:
         after = planned.after
         if after.is_driver and after.enabled and not self._has_own_drivers(reading):
             location = str(after.values.get(addons.DRIVER_LOCATION) or "")
-            # An upgrade may have put the placeholder back under an addon that is on and looks well.
+            # An upgrade may have restored the placeholder in an addon that is enabled and reports success.
             if planned.changed or addons.PLACEHOLDER in location:
                 addons.check_location(location)
         self._check_users(planned, reading)
 
     def _check_users(self, planned: AddonPlan, reading: AddonSnapshot) -> None:
-        """Refuse to take the driver, or what hands out devices, away from VMs.
+        """Refuse to remove the driver or the device plugin while VMs need it.
 
-        Harvester itself looks only at an addon that is to be disabled, only from 1.8 on, and does not see VMs whose
-        vGPUs are not called by the names of devices.
+        Harvester itself checks only before an addon is disabled, only from 1.8 on, and misses VMs whose vGPU entries
+        are not named after devices.
         """
         before, after = planned.before, planned.after
         self._checked = (before.enabled, planned.patch["spec"])
@@ -309,7 +309,7 @@ class AddonOperation:
 
     @staticmethod
     def _has_own_drivers(reading: AddonSnapshot) -> bool:
-        """A node may be told by annotation where its driver is; if all are, the addon's location is never used."""
+        """Return whether annotations set the driver location of every node, so that the addon's location is unused."""
         nodes = [reading.nodes.items[name] for name in reading.driver_nodes()]
         return bool(nodes) and all(
             (node["metadata"].get("annotations") or {}).get(CUSTOM_DRIVER_ANNOTATION) for node in nodes
@@ -323,7 +323,7 @@ class AddonOperation:
         return ["No node has a GPU that can be shared, so the driver runs nowhere yet."]
 
     def _dry_run(self, planned: AddonPlan) -> None:
-        """The webhooks look at a dry run as at a real one; only for an operation under way a real run would wait."""
+        """Send the plan as a dry run. Ignore an operation in progress: a run outside check mode waits for its end."""
         try:
             self._api.patch(self._path, planned.patch, dry_run=True)
         except AdmissionDenied as error:
@@ -332,7 +332,7 @@ class AddonOperation:
 
     # Applying
     def _write(self, planned: AddonPlan, reading: AddonSnapshot, seen: Watcher) -> tuple[AddonPlan, str]:
-        """The plan that was carried out, and the addon's revision right after it, if more of them will follow."""
+        """Return the applied plan, and the addon's revision after the write if Harvester will change it further."""
         while planned.changed:
             if not seen.until(lambda: not self._seen(seen).in_progress):
                 raise AddonTimeout(
@@ -348,7 +348,7 @@ class AddonOperation:
             try:
                 written = self._api.patch(self._path, planned.patch)
                 seen.put(self._addons_path, written)
-                # Nothing follows from other values of an addon that is off.
+                # Harvester does not act on the values of a disabled addon.
                 follows = planned.before.enabled or planned.after.enabled
                 return planned, Addon.of(written).revision if follows else ""
             except Conflict:
@@ -367,7 +367,7 @@ class AddonOperation:
 
     # Waiting
     def _with_gpus(self, planned: AddonPlan, reading: AddonSnapshot, seen: Watcher) -> AddonSnapshot:
-        """GPUs are found some seconds after the addon that looks for them was enabled, maybe a moment ago."""
+        """Wait until the controller has discovered GPUs, a few seconds after its addon was enabled."""
         if not (planned.changed and planned.after.is_driver and planned.after.enabled):
             return reading
         until = time.monotonic() + min(SCAN_SECONDS, seen.seconds_left)
@@ -381,7 +381,7 @@ class AddonOperation:
     def _await(self, written: str, reading: AddonSnapshot, seen: Watcher) -> None:
         def over() -> bool:
             addon = self._seen(seen)
-            # An update of values starts from the very state that it ends in: something has to have happened since.
+            # An update of values starts and ends in the same state, so a newer revision is needed to recognize its end.
             if addon.revision == written:
                 return False
             daemon_sets = seen.items(self._daemon_sets_path) if addon.name in SKIP_CHECK else {}
@@ -407,7 +407,7 @@ class AddonOperation:
         return not nodes or _rolled_out(daemon_sets.get(f"{addon.namespace}/{addon.workload}"), at_least=len(nodes))
 
     def _await_definitions(self, seen: Watcher) -> None:
-        """The controllers define the device resources when they start; before that all other modules would fail."""
+        """Wait until the controllers have defined the device resources. Without them, all other modules fail."""
         while self._api.get_or_none(r.GPUS) is None:
             if not seen.seconds_left:
                 raise AddonTimeout(
@@ -450,7 +450,7 @@ class AddonOperation:
 
 
 def _rolled_out(daemon_set: Json | None, *, at_least: int) -> bool:
-    """All pods are ready, and of the newest kind."""
+    """Return whether all pods are ready and belong to the newest revision."""
     if daemon_set is None:
         return False
     status = daemon_set.get("status") or {}
@@ -462,7 +462,7 @@ def _rolled_out(daemon_set: Json | None, *, at_least: int) -> bool:
 
 
 def _has_host_devices(pod: Json) -> bool:
-    """Return whether a launcher pod has devices of its node, other than those that KubeVirt gives every VM."""
+    """Return whether a launcher pod has devices of its node, other than those that every VM of KubeVirt has."""
     return any(not resource.startswith(KUBEVIRT_DEVICES) for resource in pod_resources(pod))
 
 

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Harvester's addons as they are, and what has to be written to have them as wanted (harvester.md 11.1). Pure."""
+"""State of Harvester's addons, and the patches that change it (harvester.md 11.1). Pure."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ Json = dict[str, Any]
 
 DEPLOYED = "AddonDeploySuccessful"
 DISABLED = "AddonDisabled"
-# By what the spec says: what Harvester is doing about it.
+# The states of an operation in progress, by the value of `enabled` in the spec.
 UNDER_WAY = {True: ("AddonEnabling", "AddonUpdating"), False: ("AddonDisabling",)}
 DEFAULTS_ANNOTATION = "harvesterhci.io/addon-defaults"
 DRIVER_LOCATION = "driverLocation"
-# What Harvester ships in the place of the server that has the driver.
+# The placeholder that Harvester ships instead of the server that hosts the driver.
 PLACEHOLDER = "HTTPENDPOINT"
 
 
@@ -88,7 +88,7 @@ class Addon:
 
     @cached_property
     def values(self) -> Json:
-        """Return the values that the chart gets. Harvester uses the defaults only if the addon has no values at all."""
+        """Return the values of the chart. Harvester uses the defaults only if the addon has no values at all."""
         return parsed(self.values_text if self.values_text.strip() else self.defaults_text, self.name)
 
     @property
@@ -107,7 +107,7 @@ class Addon:
 
     @property
     def workload(self) -> str:
-        """The DaemonSet that the chart makes."""
+        """Return the name of the DaemonSet that the chart creates."""
         return str(self.values.get("fullnameOverride") or self.chart)
 
     def as_dict(self) -> Json:
@@ -124,7 +124,7 @@ class Addon:
 
 @dataclass(frozen=True)
 class AddonPlan:
-    """The addon as it is, and as it will be."""
+    """The addon before and after the change."""
 
     before: Addon
     after: Addon
@@ -135,7 +135,7 @@ class AddonPlan:
 
     @property
     def patch(self) -> Json:
-        """Refused by the API server if the addon has changed meanwhile: its values were merged from what was read."""
+        """Return the merge patch. The API server refuses it if the addon has changed since its values were read."""
         spec: Json = {}
         if self.after.enabled != self.before.enabled:
             spec["enabled"] = self.after.enabled
@@ -152,7 +152,7 @@ class AddonPlan:
 
 
 def plan(addon: Addon, *, enabled: bool, values: Mapping[str, Any]) -> AddonPlan:
-    """Values that are already so leave the text alone, comments and all; else it is written anew."""
+    """Plan the change. Rewrite the text of the values, including its comments, only if a value changes."""
     after = replace(addon, enabled=enabled)
     merged_values = dict_merge(addon.values, values)
     if merged_values != addon.values:
@@ -166,7 +166,7 @@ def plan(addon: Addon, *, enabled: bool, values: Mapping[str, Any]) -> AddonPlan
 
 
 def wanted_values(name: str, values: Mapping[str, Any] | None, driver_location: str | None) -> Json:
-    """Return the values to merge into those of the addon, including the driver location."""
+    """Return the values to merge into the addon's values, including the driver location."""
     wanted = dict(values or {})
     if driver_location is None:
         return wanted
@@ -183,7 +183,7 @@ def wanted_values(name: str, values: Mapping[str, Any] | None, driver_location: 
 
 
 def check_location(location: str) -> None:
-    """With the placeholder the driver's pods crash for ever, and nothing in the API says why (harvester.md 11.3)."""
+    """Refuse the placeholder: driver pods would crash forever, and the API does not show why (harvester.md 11.3)."""
     if not location:
         raise NoDriverLocation(
             "The driver has no location.", hint="Set driver_location to the URL of the vGPU host driver (.run)."
@@ -221,7 +221,7 @@ def parsed(text: str, name: str) -> Json:
 def dumped(values: Mapping[str, Any]) -> str:
     import yaml
 
-    # Escaped rather than literal: YAML takes some characters, such as U+0085, for line breaks when it reads them back.
+    # Escape these characters: YAML reads some of them, such as U+0085, as line breaks.
     return str(yaml.safe_dump(dict(values), sort_keys=False, width=4096))
 
 

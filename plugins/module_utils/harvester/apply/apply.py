@@ -47,7 +47,7 @@ def apply_steps(
     """Apply the steps and wait for the conditions. In check mode, send the steps as a dry run and return `after`.
 
     Refuse GPUs that carry the journal of a run, unless `in_journal` says that it is the caller's. GPUs that lose
-    something before they get something else have an entry in `journal` for that time.
+    vGPUs, instances or SR-IOV before they get new ones have an entry in `journal` during the change.
     """
     if not in_journal:
         _refuse_held(cluster, steps)

@@ -20,7 +20,7 @@ from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.apply.diagnos
 from ansible_collections.vgpu.fleet.plugins.module_utils.kube.client import ApiClient, Json
 from ansible_collections.vgpu.fleet.plugins.module_utils.kube.objects import ObjectList
 
-# A kubelet that is restarted, or a node that is busy, is back by then.
+# A restarted kubelet or an overloaded node recovers within this time.
 NOT_READY_SECONDS = 60.0
 CANNOT_START = frozenset(
     ("CrashLoopBackOff", "ImagePullBackOff", "ErrImagePull", "InvalidImageName", "CreateContainerConfigError")
@@ -37,7 +37,7 @@ class NodeNotReady(FleetError):
 
 
 class CertainCauses:
-    """Look at the nodes that a wait is about. A cause counts when two looks in a row find it."""
+    """Checks for the nodes that a wait is about. A cause counts when two consecutive checks find it."""
 
     def __init__(
         self,
@@ -78,7 +78,7 @@ class CertainCauses:
         try:
             pods = ObjectList.of(self._api.get(r.SYSTEM_PODS, labelSelector="=".join(DRIVER_POD))).items.values()
         except FleetError:
-            # Whoever may not read pods waits to the end.
+            # Users without permission to read pods wait until the timeout.
             return None
         failing = {}
         for pod in pods:

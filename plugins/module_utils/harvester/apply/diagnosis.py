@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Find out why a request had no effect. Harvester does not report it, so look where it shows (harvester.md 15)."""
+"""Find out why a request had no effect. Harvester does not report causes, so inspect its objects (harvester.md 15)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ CONTROLLER_POD = ("app.kubernetes.io/name", "harvester-pcidevices-controller")
 
 
 class Diagnosis:
-    """Reads the cluster once more, as far as it may, and looks for causes on some nodes and GPUs."""
+    """A second read of the cluster, as far as permissions allow, that looks for causes on some nodes and GPUs."""
 
     def __init__(self, api: ApiClient) -> None:
         self._unreadable: list[str] = []
@@ -50,7 +50,7 @@ class Diagnosis:
         )
 
     def causes(self, nodes: Iterable[str], gpus: Iterable[str]) -> list[str]:
-        """The likely causes, those that stop most first."""
+        """Return the likely causes, the most severe first."""
         found = [*self._addons(), *self._notes()]
         for node in sorted(set(nodes)):
             found += [*self._node(node), *self._controller(node), *self._driver(node), *self._labels(node)]
@@ -160,7 +160,7 @@ def driver_pods(pods: Iterable[Json]) -> list[Json]:
 
 
 def waiting_reason(pod: Json) -> tuple[str, str]:
-    """Return why a container of a pod waits, and the details of it; nothing if none waits."""
+    """Return why a container of a pod waits, with details. Both are empty if no container waits."""
     for container in (pod.get("status") or {}).get("containerStatuses") or []:
         waiting = (container.get("state") or {}).get("waiting") or {}
         if waiting.get("reason"):

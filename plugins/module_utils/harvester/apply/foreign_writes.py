@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Changes that somebody else makes to the devices a task works on: what counts as one, and who made it."""
+"""Detection of changes that another user or tool makes to the devices of a task, and of the writer."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from ansible_collections.vgpu.fleet.plugins.module_utils.planning.steps import E
 KINDS = {r.VGPUS: "vGPU", r.GPUS: "GPU", r.MIG_CONFIGURATIONS: "MIG configuration"}
 # The API server takes a field manager's name from the client's User-Agent.
 OWN_MANAGER = "vgpu.fleet"
-# What a person or a tool decides. Controllers write the status and never these.
+# The fields that users and tools set. Controllers write only the status.
 DECIDED = ("f:enabled", "f:vGPUTypeName", "f:profileSpec")
 
 
 class ChangedByOther(FleetError):
-    """Somebody else changed a device while the task was working on it."""
+    """A change by another user or tool to a device that the task is changing."""
 
     code = "changed_by_other"
 
@@ -67,7 +67,7 @@ def decision(path: str, item: Json) -> Decision:
     if path == r.GPUS:
         return Decision(enabled, (("mode", "kept time-sliced"),) if skips_mig(item) else ())
     if not enabled:
-        # Neither a type nor instances mean anything while the device is disabled.
+        # The type and the instances have no meaning while the device is disabled.
         return Decision(enabled)
     if path == r.MIG_CONFIGURATIONS:
         entries = [(one.get("name", ""), one.get("requested") or 0) for one in spec.get("profileSpec") or []]
@@ -76,7 +76,7 @@ def decision(path: str, item: Json) -> Decision:
 
 
 def last_writer(item: Json) -> tuple[str, str]:
-    """The field manager that last decided something about an object, and when."""
+    """Return the field manager that last wrote the requested state of an object, and the time of the write."""
     found = [
         (str(entry.get("time") or ""), str(entry.get("manager") or ""))
         for entry in item["metadata"].get("managedFields") or []
@@ -89,9 +89,9 @@ def last_writer(item: Json) -> tuple[str, str]:
 
 @dataclass
 class _Guarded:
-    """What a device should be asked for: as it was planned with, and later as the task has written it.
+    """The expected request of a device: as read for the plan, and later as written by the task.
 
-    `sent` is a decision of the task whose answer is not here yet, `final` the one that it will have come to.
+    `sent` is a write of the task that is not answered yet, `final` is the last write that the task will make.
     """
 
     expected: Decision
@@ -101,7 +101,7 @@ class _Guarded:
     written: bool = False
 
     def allows(self, found: Decision) -> bool:
-        # Somebody may have the same in mind. Once the task has written, only what it wrote will do.
+        # Another user may request the same state. After the task has written, accept only the state that it wrote.
         return found in (self.expected, self.sent) or (found == self.final and not self.written)
 
     @property
@@ -113,10 +113,10 @@ class _Guarded:
 
 @dataclass
 class ForeignWrites:
-    """Tells changes of others from those of the task and of the controllers."""
+    """Tells the changes of other users from the changes of the task and of the controllers."""
 
     _guarded: dict[tuple[str, str], _Guarded] = field(default_factory=dict)
-    # By GPU, the sizes of the vGPUs that the task enables there: one of another size beside them takes their room.
+    # By GPU, the sizes of the vGPUs that the task enables there: a vGPU of another size would take their room.
     _sizes: dict[str, set[Group]] = field(default_factory=dict)
     _before: Mapping[str, Json] = field(default_factory=dict)
     _lock: threading.RLock = field(default_factory=threading.RLock)
@@ -145,32 +145,32 @@ class ForeignWrites:
             guarded.final = final or guarded.final
 
     def sending(self, path: str, item: Json, changed: Json) -> None:
-        """A write is about to be sent; `changed` is the object as it will be."""
+        """Record a write before it is sent. `changed` is the object after the write."""
         with self._lock:
             name = str(item["metadata"]["name"])
-            # A device that did not exist when the plan was made is new, and nobody has asked anything of it.
+            # A device that did not exist when the plan was made is new, and nobody has requested a profile for it.
             new = Decision(False) if path == r.VGPUS else decision(path, item)
             guarded = self._guarded.setdefault((path, name), _Guarded(new))
             guarded.sent = decision(path, changed)
 
     def sent(self, path: str, answer: Json) -> None:
-        """A write was accepted."""
+        """Record that a write was accepted."""
         with self._lock:
             key = (path, str(answer["metadata"]["name"]))
             self._guarded[key] = _Guarded(decision(path, answer), revision_of(answer), written=True)
 
     def inspect(self, path: str, name: str, item: Json | None) -> ChangedByOther | None:
-        """The error for an object that somebody else has changed; None if it is as the task left it."""
+        """Return the error for an object that another user has changed, or None if it is as the task left it."""
         with self._lock:
             guarded = self._guarded.get((path, name))
             if guarded is None:
                 return self._in_the_way(path, item)
             if item is None:
-                # Controllers delete and create objects too, when SR-IOV is switched: what comes next is a new object.
+                # Controllers also delete and create objects, when SR-IOV is switched: the next one of this name is new.
                 del self._guarded[path, name]
                 lost = path == r.VGPUS and guarded.expected.enabled
                 return ChangedByOther(path, name, None, guarded.why) if lost else None
-            # Older than the answer to a write of ours: a watch brings what has been since the list.
+            # Older than the answer to our own write: a watch also delivers the changes since the list was read.
             if 0 < revision_of(item) <= guarded.revision:
                 return None
             if guarded.allows(decision(path, item)):
@@ -178,7 +178,7 @@ class ForeignWrites:
             return ChangedByOther(path, name, item, guarded.why)
 
     def _in_the_way(self, path: str, item: Json | None) -> ChangedByOther | None:
-        """A vGPU of another size that somebody enables on a GPU on which the task enables some."""
+        """Return the error for a vGPU of another size that another user enables next to the vGPUs of the task."""
         if path != r.VGPUS or item is None or not self._sizes:
             return None
         sizes = self._sizes.get(parent_of(item))

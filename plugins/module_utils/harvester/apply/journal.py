@@ -2,11 +2,11 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A journal on the objects that a run changes: which run it is, what it is about, and what to put back.
+"""Journal on the objects that a run changes: the id of the run, its request, and the state to restore.
 
-It is an annotation on GPUs (SRIOVGPUDevice) and VMs. Neither the controllers nor the webhooks of Harvester and KubeVirt
-look at annotations they do not know, and the controllers update only the status of these objects, so it stays. Every
-write carries the resourceVersion of the object that was read: of two runs that want the same object, one gets it.
+The journal is an annotation on GPUs (SRIOVGPUDevice) and VMs. The controllers and webhooks of Harvester and KubeVirt
+ignore unknown annotations, and the controllers update only the status of these objects, so the journal persists. Every
+write carries the resourceVersion of the object that was read: if two runs want the same object, only one gets it.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ from ansible_collections.vgpu.fleet.plugins.module_utils.kube.client import ApiC
 from ansible_collections.vgpu.fleet.plugins.module_utils.kube.objects import key_of
 
 JOURNAL = r.JOURNAL_ANNOTATION
-# Changes every few seconds while the run is at work. Whether it changes can be told without comparing clocks.
+# Changes every few seconds while the run is active. A change can be detected without comparing clocks.
 ALIVE = "vgpu.fleet/journal-alive"
 BEAT_SECONDS = 5.0
 DEAD_SECONDS = 16.0
 POLL_SECONDS = 1.0
 
 PLANNED, CHANGING, UNDOING, DONE, UNREADABLE = "planned", "changing", "undoing", "done", "unreadable"
-# The run has failed and ended: nobody is at work, and there is something to finish or to undo.
+# The run has failed and ended: no process is active, and the change has to be finished or undone.
 STOPPED = "stopped"
 ATTEMPTS = 10
 VM_PATHS = "/apis/kubevirt.io/v1/namespaces/"
-# From an object to the merge patch for it, or None if it needs none.
+# Returns the merge patch for an object, or None if the object needs no change.
 Change = Callable[[Json], "Json | None"]
 
 
@@ -50,16 +50,16 @@ class Held(FleetError):
 
 
 class Lost(FleetError):
-    """Another run has taken over the journal of this one, which must not write anything any more."""
+    """Another run has taken over the journal of this run. This run must not write any more."""
 
     code = "journal_lost"
 
 
 @dataclass(frozen=True)
 class Entry:
-    """The journal on one object. `before` is what to put back, and empty until the run is about to change the object.
+    """The journal on one object. `before` is the state to restore, empty until the run is about to change the object.
 
-    `gpus` and `vms` are those that are changed together with it, `task` is what the run does, in words.
+    `gpus` and `vms` are changed together with the object, `task` describes what the run does.
     """
 
     run: str
@@ -78,7 +78,7 @@ class Entry:
 
     @classmethod
     def of(cls, item: Json) -> Entry | None:
-        """The journal of an object, if it has one."""
+        """Return the journal of an object, or None if it has none."""
         text = (item["metadata"].get("annotations") or {}).get(JOURNAL)
         if text is None:
             return None
@@ -86,12 +86,12 @@ class Entry:
             read = json.loads(text)
             return cls(**{**read, "gpus": tuple(read["gpus"]), "vms": tuple(read["vms"])})
         except (ValueError, TypeError, KeyError):
-            # Someone's journal all the same.
+            # An unreadable journal still belongs to a run.
             return cls("", "", "", "somebody", phase=UNREADABLE)
 
 
 def digest(request: Mapping[str, object]) -> str:
-    """The same for requests that ask for the same."""
+    """Return a digest that is equal for equal requests."""
     return hashlib.sha256(json.dumps(request, sort_keys=True).encode()).hexdigest()[:16]
 
 
@@ -105,7 +105,7 @@ def gpu_path(name: str) -> str:
 
 
 def said(path: str) -> str:
-    """An object for people."""
+    """Return the name of an object for messages."""
     if path.startswith(VM_PATHS):
         namespace, _kind, name = path.removeprefix(VM_PATHS).split("/")
         return f"VM {namespace}/{name}"
@@ -113,13 +113,13 @@ def said(path: str) -> str:
 
 
 def entries(gpus: Iterable[Json], vms: Iterable[Json]) -> dict[str, Entry]:
-    """All journals there are, by the path of their object."""
+    """Return all journal entries by the path of their object."""
     places = [(gpu_path(key_of(gpu)), gpu) for gpu in gpus] + [(vm_path(key_of(vm)), vm) for vm in vms]
     return {path: entry for path, item in places if (entry := Entry.of(item))}
 
 
 def refuse_held(gpus: Iterable[Json] = (), vms: Iterable[Json] = ()) -> None:
-    """Refuse to change objects that a run has in hand, or was changing when it was cut off."""
+    """Refuse to change objects in the journal of a run, active or interrupted."""
     runs = by_run(entries(gpus, vms))
     if runs:
         raise Held(
@@ -136,7 +136,7 @@ def by_run(found: Mapping[str, Entry]) -> dict[str, dict[str, Entry]]:
 
 
 def as_record(found: Mapping[str, Entry]) -> Json:
-    """One run, for results."""
+    """Return the record of one run for results."""
     first = next(iter(found.values()))
     phases = {entry.phase for entry in found.values()}
     ordered = [phase for phase in (UNREADABLE, UNDOING, CHANGING, STOPPED, PLANNED, DONE) if phase in phases]
@@ -152,7 +152,7 @@ def as_record(found: Mapping[str, Entry]) -> Json:
 
 
 def described(found: Mapping[str, Entry]) -> str:
-    """One run, for messages."""
+    """Return the description of one run for messages."""
     record = as_record(found)
     if record["phase"] == UNREADABLE:
         return f"an unreadable journal (annotation {JOURNAL}) of {join_names(map(said, found))}"
@@ -189,7 +189,7 @@ def who() -> str:
 
 
 class Keeper:
-    """The journal entries of this run. Use as a context: while it is open, the run shows that it is alive."""
+    """The journal entries of this run. Use as a context manager: while it is open, the run reports that it is alive."""
 
     def __init__(self, api: ApiClient, run: str) -> None:
         self._api = api
@@ -214,9 +214,9 @@ class Keeper:
 
     # Writing
     def take(self, path: str, entry: Entry, *, over: str | None = None) -> Json | None:
-        """Write an entry where there is none, or none but our own or that of the run `over`.
+        """Write an entry unless the object carries the entry of another run, other than the run `over`.
 
-        Returns the object, or None if it is gone.
+        Return the object, or None if it was deleted.
         """
         body = {"annotations": {JOURNAL: replace(entry, run=self.run).text()}}
         written = self.write(path, lambda _item: {"metadata": body}, over=over)
@@ -228,7 +228,7 @@ class Keeper:
         return written
 
     def drop(self, path: str) -> None:
-        """Remove our entry."""
+        """Remove the entry of this run."""
         with self._lock:
             self.held.pop(path, None)
             self._uids.pop(path, None)
@@ -237,11 +237,11 @@ class Keeper:
             self.write(path, lambda item: body if Entry.of(item) else None)
 
     def write(self, path: str, change: Change, *, over: str | None = None) -> Json | None:
-        """Change an object as long as nobody else's journal is on it. Returns it, or None if it is gone."""
+        """Change an object unless it carries another run's journal. Return the object, or None if it was deleted."""
         for _attempt in range(ATTEMPTS):
             item = self.read(path)
             if item is None or self._uids.get(path, item["metadata"].get("uid")) != item["metadata"].get("uid"):
-                # Gone, though perhaps there is another one of that name.
+                # The object was deleted. Another object may have its name now.
                 return None
             self._check(path, Entry.of(item), over)
             body = change(item)
@@ -259,7 +259,7 @@ class Keeper:
     def read(self, path: str) -> Json | None:
         if not path.startswith(r.GPUS):
             return self._api.get_or_none(path)
-        # As a list of one, for which the right to list is enough.
+        # Read a list of one object: the permission to list is sufficient.
         name = path.rsplit("/", 1)[-1]
         items = self._api.get(r.GPUS, fieldSelector=f"metadata.name={name}").get("items") or []
         return next((item for item in items if item["metadata"]["name"] == name), None)
@@ -275,7 +275,7 @@ class Keeper:
                 raise Lost(f"{said(path)} was taken over by {text}.", hint="This run has stopped where it was.")
             raise Held(f"{said(path)} belongs to {text}.", hint="Nothing was changed. Try again when it has ended.")
 
-    # Signs of life
+    # Heartbeat
     def _show_alive(self) -> None:
         with self._lock:
             if self._thread is None:
@@ -284,12 +284,12 @@ class Keeper:
 
     def _go_on_beating(self) -> None:
         while not self._ended.wait(BEAT_SECONDS):
-            # The API server may be away for a moment.
+            # The API server may be unavailable for a moment.
             with suppress(FleetError):
                 self.beat()
 
     def beat(self) -> None:
-        """One sign of life, on the first object of ours."""
+        """Write one heartbeat to the first object of this run."""
         with self._lock:
             if self._lost:
                 return
@@ -310,7 +310,7 @@ class Keeper:
 
 
 def wait_for_end(api: ApiClient, run: str, seconds: float) -> str:
-    """Wait until a run has ended by itself or shows no sign of life: `gone`, `dead`, or `alive` when the time is up."""
+    """Wait until a run has ended or has no heartbeat. Return `gone`, `dead`, or `alive` after the timeout."""
     deadline = time.monotonic() + max(seconds, DEAD_SECONDS + POLL_SECONDS)
     seen, since = _signs(api, run), time.monotonic()
     while seen:

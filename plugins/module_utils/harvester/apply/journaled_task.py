@@ -40,8 +40,8 @@ class ResumableRequest(GpuRequest[P_co], Protocol[P_co]):
 class JournaledTask(GpuTask):
     """A task that changes layouts under a journal: it finishes or undoes interrupted runs before it plans.
 
-    `request` are the options that the task is about, and `description` is the same as text. `finished` and `undone`
-    are the interrupted runs.
+    `request` holds the options that define the target of the task, and `description` is the same as text. `finished`
+    and `undone` are the interrupted runs.
     """
 
     request: Mapping[str, object] = field(default_factory=dict)
@@ -61,7 +61,7 @@ class JournaledTask(GpuTask):
         options: Collection[str],
         check_mode: bool,
     ) -> JournaledTask:
-        """Create the task of a module. `options` are the module's own: a connection is not part of the request."""
+        """Create the task of a module. `options` are the module's own, without those of the connection."""
         own = {name: params[name] for name in sorted(set(options) - NOT_IN_REQUEST)}
         return cls(
             cluster,

@@ -2,11 +2,11 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The journal of a change that takes something away on a GPU and then builds on it, and how such a change is recovered.
+"""Journal of a change that removes something from a GPU before it creates something else, and recovery of the change.
 
-A run that is cut off between the two leaves a GPU without vGPUs, MIG instances or SR-IOV that it had, and nothing else
-remembers them. So the layout before and the one to come are written on the GPU first. Changes that only add, or only
-remove, need no journal: the same task once more converges, and nothing is lost.
+A run that is interrupted in between leaves a GPU without the vGPUs, MIG instances or SR-IOV that it had, and no other
+object records them. So the run first writes the current and the target layout to the GPU. Changes that only add or only
+remove need no journal: running the same task again converges, and nothing is lost.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class GpuLayout:
         return cls(gpu.name, _vgpus(gpu), gpu.sharing, gpu.mode, _instances(snapshot, gpu.name), _owners(gpu))
 
     def after(self, snapshot: Snapshot, chain: Sequence[Step]) -> GpuLayout:
-        """The layout once the steps of this GPU are done."""
+        """Return the layout after the steps of this GPU."""
         fleet = after_steps(snapshot.fleet, [step for step in chain if step.action in (DISABLE, ENABLE, CORRECT)])
         gpu = next(gpu for gpu in fleet.gpus if gpu.name == self.name)
         sriov, mode, instances = self.sriov, self.mode, self.instances
@@ -123,7 +123,7 @@ def needs_journal(chain: Sequence[Step]) -> bool:
     """Return whether the steps on a GPU remove something before they create something."""
     taken = False
     for step in chain:
-        # Cutting a GPU that has instances removes them first.
+        # Creating MIG instances on a GPU that has instances removes those first.
         taken = taken or step.action in TAKING or (step.action == CREATE_MIG_INSTANCES and bool(step.before))
         if taken and step.action in BUILDING:
             return True
@@ -131,7 +131,7 @@ def needs_journal(chain: Sequence[Step]) -> bool:
 
 
 def steps_toward(snapshot: Snapshot, gpu: Gpu, layout: GpuLayout) -> list[Step]:
-    """The steps from what a GPU has to a layout, whatever was done of it before."""
+    """Return the steps from the current state of a GPU to a layout, however much of it was already applied."""
     now = GpuLayout.of(snapshot, gpu)
     marked = skips_mig(snapshot.gpus.items[gpu.name])
     mode_is_wrong = layout.mode != gpu.mode
@@ -180,7 +180,7 @@ def _is(slot: Slot, profile: str | None) -> bool:
 
 
 class LayoutJournal:
-    """The journal entries of one task. `entry` tells who it is and what it asks for."""
+    """The journal entries of one task. `entry` identifies the task and its request."""
 
     def __init__(self, api: ApiClient, request: Mapping[str, object], task: str) -> None:
         self.keeper = journal.Keeper(api, secrets.token_hex(4))
@@ -191,7 +191,7 @@ class LayoutJournal:
         self._adopted: set[str] = set()
 
     def plan(self, snapshot: Snapshot, chains: Iterable[Sequence[Step]]) -> None:
-        """Note what GPUs have and will have, for those that need a journal."""
+        """Record the current and the target layout of the GPUs that need a journal."""
         gpus = {gpu.name: gpu for gpu in snapshot.fleet.gpus}
         for chain in chains:
             name = chain[0].gpu
@@ -205,21 +205,21 @@ class LayoutJournal:
                 )
 
     def adopt(self, name: str, entry: Entry, phase: str) -> None:
-        """Go on with the journal of a run that is dead."""
+        """Continue the journal of a run that is dead."""
         own = replace(entry, run=self.keeper.run, by=self.entry.by, phase=phase)
         self._planned[name] = own
         self._adopted.add(name)
         self.keeper.take(journal.gpu_path(name), own, over=entry.run)
 
     def begin(self, name: str) -> Json | None:
-        """Write the entry of a GPU before its first step. Returns the GPU, or None where nothing was written."""
+        """Write the entry of a GPU before its first step. Return the GPU, or None if no entry was written."""
         path = journal.gpu_path(name)
         if name not in self._planned or path in self.keeper.held:
             return None
         return self.keeper.take(path, self._planned[name])
 
     def going_on(self) -> None:
-        """Stop if somebody else has taken over."""
+        """Stop if another run has taken over the journal."""
         self.keeper.stop_if_lost()
 
     def end(self, name: str) -> None:
@@ -228,14 +228,14 @@ class LayoutJournal:
             self.keeper.drop(journal.gpu_path(name))
 
     def release(self) -> None:
-        """Remove what is left of the journals of other runs, and start afresh."""
+        """Remove the remaining entries of other runs, and start with an empty journal."""
         for path in list(self.keeper.held):
             self.keeper.drop(path)
         self._planned.clear()
         self._adopted.clear()
 
     def failed(self, name: str, *, touched: bool) -> None:
-        """Leave the entry for the next run, and say that nobody is at work any more."""
+        """Leave the entry for the next run, and record that this run has ended."""
         path = journal.gpu_path(name)
         if path not in self.keeper.held:
             return
@@ -245,13 +245,13 @@ class LayoutJournal:
         try:
             self.keeper.take(path, replace(self.keeper.held[path], phase=STOPPED))
         except FleetError:
-            # Then the next run waits until it sees that this one is dead.
+            # The next run then waits until it detects that this run is dead.
             return
 
 
 @dataclass
 class Recovery:
-    """Runs that were cut off on the GPUs of a task: its own are finished, others only undone if the task says so."""
+    """Interrupted runs on the GPUs of a task. The task finishes its own, and undoes others only with `take_over`."""
 
     journal: LayoutJournal
     cluster: Cluster
@@ -262,7 +262,7 @@ class Recovery:
 
     @property
     def _found(self) -> dict[str, dict[str, Entry]]:
-        """By run, the journals of GPUs and VMs as far as they concern the task."""
+        """Return the journal entries of GPUs and VMs that concern the task, by run."""
         snapshot = self.cluster.snapshot
         every = journal.by_run(journal.entries(snapshot.gpus.items.values(), snapshot.vms.items.values()))
         here = {journal.gpu_path(name) for name in self.gpus}
@@ -288,13 +288,13 @@ class Recovery:
         return bool(self.own or self.to_undo)
 
     def refuse_others(self, has_steps: Callable[[Cluster], bool]) -> None:
-        """Refuse to plan with GPUs that another run has in hand, unless there is nothing to do."""
+        """Refuse to plan with GPUs in the journal of another run, unless there is nothing to change."""
         if self.take_over or not self.others:
             return
         try:
             refused = has_steps(self.cluster)
         except FleetError:
-            # The answer may be another one when that run has ended.
+            # The plan may succeed after that run has ended.
             refused = True
         if refused:
             raise journal.Held(
@@ -318,7 +318,7 @@ class Recovery:
         return undo + [f"Finish {journal.described(some)}." for some in self.own.values()]
 
     def check(self) -> None:
-        """Refuse what cannot be recovered here."""
+        """Refuse interrupted runs that this task cannot recover."""
         for some in self.to_undo.values():
             if any(entry.phase == journal.UNREADABLE for entry in some.values()):
                 raise journal.Held(
@@ -332,7 +332,7 @@ class Recovery:
                 )
 
     def wait(self, seconds: float) -> None:
-        """Wait until the runs have ended by themselves or are dead."""
+        """Wait until the runs have ended or are dead."""
         for runs, most, said in (
             (self.own, seconds, "The same is being done by"),
             (self.to_undo, journal.DEAD_SECONDS, "It is not taken over, since it is at work:"),
@@ -344,7 +344,7 @@ class Recovery:
                     raise journal.Held(f"{said} {journal.described(some)}.", hint="Wait for it to end.")
 
     def adopt(self) -> list[GpuLayout]:
-        """Take the journals of the runs, which are dead. Of two that want them, one gets them."""
+        """Take over the journals of dead runs. If two tasks try, only one gets them."""
         layouts = self.layouts()
         for phase, runs, done in ((UNDOING, self.to_undo, self.undone), (CHANGING, self.own, self.finished)):
             for run, some in runs.items():
@@ -373,11 +373,11 @@ def recovered(
     check_mode: bool,
     seconds: float,
 ) -> Recovery:
-    """Finish or undo the runs that were cut off on the GPUs of a task. In check mode only find them."""
+    """Finish or undo the interrupted runs on the GPUs of a task. In check mode, only find them."""
     try:
         chosen = frozenset(gpus(cluster))
     except FleetError:
-        # It names a GPU that does not exist, which the plan will tell.
+        # The request names a GPU that does not exist. The plan reports it.
         chosen = frozenset()
     recovery = Recovery(layout_journal, cluster, chosen, take_over)
     if not recovery.pending:

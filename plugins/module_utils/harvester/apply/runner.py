@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Steps carried out: in order on one GPU, GPUs side by side, and one wait for all of them at the end."""
+"""Apply steps: in order on each GPU, several GPUs in parallel, with one wait for all of them at the end."""
 
 from __future__ import annotations
 
@@ -63,13 +63,13 @@ from ansible_collections.vgpu.fleet.plugins.module_utils.planning.steps import (
 if TYPE_CHECKING:
     from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.apply.layout_journal import LayoutJournal
 
-# More GPUs than this are never under way at once: each is a thread that mostly waits.
+# Maximum number of GPUs that are changed in parallel. Each is a thread that mostly waits.
 SIDE_BY_SIDE = 256
 ABOUT_GPUS = (SriovEnabled, SriovDisabled, MigConfigAvailable, MigInstancesRemoved, MigDisabled, MigInstancesReady)
-# The part of the time that a node has to correct a count that looks stuck.
+# The share of the time limit that a node has to correct a count that looks stuck.
 PATIENCE = 0.1
 NAMED = 5
-# A controller's status write between a read and a write of ours is common, many of them in a row are not.
+# A controller often writes the status between our read and our write, but rarely many times in a row.
 CONFLICTS = 10
 CONFLICT_PAUSE = 0.05
 
@@ -77,7 +77,7 @@ G = TypeVar("G", bound=Condition)
 
 
 class TimedOut(FleetError):
-    """Not everything that was asked for came about in time."""
+    """The request was not complete within the time limit."""
 
     code = "timeout"
 
@@ -96,34 +96,34 @@ class TimedOut(FleetError):
 
 
 class MigOutOfSync(FleetError):
-    """Not all MIG instances could be made."""
+    """Not all MIG instances could be created."""
 
     code = "mig_out_of_sync"
     changed = True
 
 
 class Refused(FleetError):
-    """The cluster said no after all."""
+    """The cluster rejected a step."""
 
     code = "refused"
 
 
 @dataclass
 class RunResult:
-    """The result of a run. `done` are the steps that the server accepted, with their slots."""
+    """The result of a run. `done` holds the steps that the server accepted, with their slots."""
 
     snapshot: Snapshot
     done: list[Step] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
 
     def steps(self, planned: Sequence[Step]) -> list[Step]:
-        """The steps in the order of the plan, which several GPUs at once do not keep."""
+        """Return the steps in the order of the plan, which GPUs that are changed in parallel do not keep."""
         place = {gpu: number for number, gpu in enumerate(dict.fromkeys(step.gpu for step in planned))}
         return sorted(self.done, key=lambda step: place[step.gpu])
 
 
 def patch_for(step: Step, seen: ObjectLookup) -> tuple[str, str, Json]:
-    """The resource, the object and the merge patch of a step."""
+    """Return the resource, the object and the merge patch of a step."""
     if step.action in (ENABLE_SRIOV, DISABLE_SRIOV):
         return r.GPUS, step.gpu, {"spec": {"enabled": step.action == ENABLE_SRIOV}}
     if step.action == SET_MODE:
@@ -137,14 +137,14 @@ def patch_for(step: Step, seen: ObjectLookup) -> tuple[str, str, Json]:
     if step.action == CORRECT:
         return r.VGPUS, step.slot or "", {"spec": {"vGPUTypeName": step.after}}
     if step.action == ENABLE:
-        # Both in one request: the type is checked against what the device offers when it becomes enabled.
+        # Send both in one request: the webhook checks the type against the available types when the device is enabled.
         return r.VGPUS, step.slot or "", _marked(step, seen, {"enabled": True, "vGPUTypeName": step.after})
-    # A type that stays behind would come back by surprise (harvester.md 6.6).
+    # A type that remains would be configured again unexpectedly (harvester.md 6.6).
     return r.VGPUS, step.slot or "", _marked(step, seen, {"enabled": False, "vGPUTypeName": ""})
 
 
 def _marked(step: Step, seen: ObjectLookup, spec: Json) -> Json:
-    """The patch with the mark of the owner for whom a vGPU is enabled. A mark of former times goes."""
+    """Return the patch with the owner mark of the vGPU to enable. An earlier mark is removed."""
     found = seen.get(r.VGPUS, step.slot or "") or {}
     marked = r.OWNER_ANNOTATION in ((found.get("metadata") or {}).get("annotations") or {})
     if not (step.owner or marked):
@@ -153,7 +153,7 @@ def _marked(step: Step, seen: ObjectLookup, spec: Json) -> Json:
 
 
 def merged(item: Json, patch: Json) -> Json:
-    """An object after a merge patch."""
+    """Return an object after a merge patch."""
     result = dict(item)
     for key, value in patch.items():
         if value is None:
@@ -166,7 +166,7 @@ def merged(item: Json, patch: Json) -> Json:
 
 
 def _at_revision(body: Json, current: Json) -> Json:
-    """The patch, for this very version of the object: the server refuses it if anybody has written since."""
+    """Return the patch for this version of the object: the server refuses it if the object has changed since."""
     revision = current["metadata"].get("resourceVersion")
     return {**body, "metadata": {**body.get("metadata", {}), "resourceVersion": revision}} if revision else body
 
@@ -198,7 +198,7 @@ def _independent(snapshot: Snapshot, chain: list[Step]) -> Iterable[Step]:
         if step.action == CREATE_MIG_INSTANCES:
             found = configuration(snapshot, step.gpu)
             if found is not None and not changed:
-                # What is enabled is disabled first, and that alone can be asked for now.
+                # An enabled configuration is disabled first, and only that request can be validated now.
                 yield replace(step, action=REMOVE_MIG_INSTANCES) if found.enabled else step
             changed = True
         elif step.action == ENABLE:
@@ -206,7 +206,7 @@ def _independent(snapshot: Snapshot, chain: list[Step]) -> Iterable[Step]:
             if not changed and vgpu is not None and step.after in offered and not vgpu["spec"].get("enabled"):
                 yield step
         elif step.action == REMOVE_MIG_INSTANCES:
-            # Refused as long as vGPUs are enabled, which steps before it disable.
+            # The webhook refuses the removal while vGPUs are enabled, which earlier steps disable.
             if not changed:
                 yield step
             changed = True
@@ -233,9 +233,9 @@ class StepRunner:
         self._seconds = seconds
         self._journal = journal
         self._foreign = ForeignWrites()
-        # Steps that somebody else, who wants the same, has taken meanwhile.
+        # Steps that another user with the same request has applied in the meantime.
         self._found_done: list[Step] = []
-        # GPUs of which something was asked.
+        # GPUs to which a request was sent.
         self._asked: set[str] = set()
         self.outcome = RunResult(snapshot)
         self._steps: Sequence[Step] = ()
@@ -278,7 +278,7 @@ class StepRunner:
         }
 
     def _describe(self, seen: Watcher) -> str:
-        """The state of the run in one line: how much is done, and what is missing on which node."""
+        """Return the state of the run in one line: how much is done, and what is missing on which node."""
         missing = self._missing(seen)
         by_node = Counter(condition.node for condition, _text in missing)
         parts = []
@@ -308,7 +308,7 @@ class StepRunner:
         of_gpus = any(step.action not in (ENABLE, DISABLE, CORRECT) for step in steps)
         of_gpus = of_gpus or any(isinstance(condition, ABOUT_GPUS) for condition in conditions)
         if steps or of_gpus:
-            # Also where only vGPUs are changed: somebody may switch their GPU off meanwhile.
+            # Also if only vGPUs change: another user may disable SR-IOV on their GPU in the meantime.
             listings[r.GPUS] = snapshot.gpus
         if of_gpus and snapshot.version.has_mig:
             listings[r.MIG_CONFIGURATIONS] = snapshot.mig
@@ -341,7 +341,7 @@ class StepRunner:
         except FleetError as error:
             if journal:
                 journal.failed(name, touched=name in self._asked)
-            # The others stop where they are: what is left is for the next run.
+            # The other GPUs stop as well. The next run applies the remaining steps.
             seen.abort(error)
             raise
 
@@ -354,7 +354,7 @@ class StepRunner:
         self.outcome.done.append(step)
 
     def found_done(self, step: Step, seen: Watcher) -> bool:
-        """Return whether a vGPU is already enabled as the step requests. The task waits for it as for its own."""
+        """Return whether a vGPU is already enabled as the step requests. The task also waits for such a vGPU."""
         spec = (seen.get(r.VGPUS, step.slot or "") or {}).get("spec") or {}
         done = bool(spec.get("enabled")) and spec.get("vGPUTypeName") == step.after
         if done:
@@ -362,7 +362,7 @@ class StepRunner:
         return done
 
     def ask(self, step: Step, seen: Watcher) -> None:
-        """Send what a step says, where it is only a part of one."""
+        """Send the patch of a step without recording the step as done."""
         for attempt in range(CONFLICTS):
             seen.raise_if_aborted()
             path, name, body = patch_for(step, seen)
@@ -374,7 +374,7 @@ class StepRunner:
                 if changed:
                     raise changed
             first = step.gpu not in self._asked
-            # Before it is sent: of a request whose answer gets lost nobody knows whether it was carried out.
+            # Record the GPU before sending: if the answer gets lost, it is unknown whether the request was carried out.
             self._asked.add(step.gpu)
             try:
                 answer = self._api.patch(f"{path}/{name}", body)
@@ -385,7 +385,7 @@ class StepRunner:
             except Conflict as error:
                 time.sleep(CONFLICT_PAUSE * attempt)
                 found = self._read_again(path, name, seen)
-                # An answer of the server that got lost: the write was done before it was sent again.
+                # The answer of the server got lost: the write was already done when it was sent again.
                 if found is None or decision(path, found) != decision(path, merged(current or {}, body)):
                     last = error
                     continue
@@ -398,14 +398,14 @@ class StepRunner:
         ) from last
 
     def _read_again(self, path: str, name: str, seen: Watcher) -> Json | None:
-        """An object as it is now. A list, since the roles of the documentation do not allow to get a single one."""
+        """Return the current object. Use a list, because the documented roles do not permit to get a single object."""
         found = ObjectList.of(self._api.get(path, fieldSelector=f"metadata.name={name}")).items.get(name)
         if found is not None:
             seen.put(path, found)
         return found
 
     def _conditions_of_steps(self) -> list[Condition]:
-        """Return the conditions that the last step on each vGPU leads to."""
+        """Return the conditions for the final state of each vGPU that steps change."""
         last = {step.slot: step for step in (*self.outcome.done, *self._found_done) if step.slot}
         return [
             VgpuConfigured(slot, step.node, step.after, self.version)
@@ -432,7 +432,7 @@ class StepRunner:
             )
 
     def _await_counts(self, conditions: Sequence[NodeAllocatable], seen: Watcher) -> list[NodeAllocatable]:
-        """Wait for the nodes to count everything; where a count looks stuck, not for all of the time."""
+        """Wait until the nodes report all vGPUs as allocatable. Give up early on a count that looks stuck."""
         while True:
             short = self._await(conditions, seen, seconds=self.patience)
             if not seen.seconds_left or all(condition.device_plugin_stale(seen) for condition in short):
@@ -468,20 +468,20 @@ class StepRunner:
         return self._snapshot.version
 
     def unused_slots(self, gpu: str, seen: Watcher, taken: Collection[str]) -> list[str]:
-        """The vGPU devices of a GPU, in the order of their addresses, that no step has taken yet."""
+        """Return the vGPU devices of a GPU that no step uses yet, ordered by address."""
         names = ((seen.get(r.GPUS, gpu) or {}).get("status") or {}).get("vGPUDevices") or []
         return [name for name in sorted(names) if name not in taken]
 
 
 class _GpuStepRunner:
-    """The steps of one GPU, each waiting for what it needs of those before it."""
+    """The steps of one GPU. Each step waits for the effects of earlier steps that it needs."""
 
     def __init__(self, execution: StepRunner, seen: Watcher, chain: list[Step]) -> None:
         self._execution = execution
         self._seen = seen
         self._taken = {step.slot for step in chain if step.slot}
         self._cleared: list[VgpuRemoved] = []
-        # What has come of the steps on the GPU itself.
+        # The conditions that the steps on the GPU itself lead to.
         self._state: list[Condition] = []
         self._last = chain[-1]
         self._cut = any(step.action == CREATE_MIG_INSTANCES for step in chain)
@@ -512,14 +512,14 @@ class _GpuStepRunner:
             self._need([VgpuTypeAvailable(chosen.slot or "", chosen.node, chosen.after or "", version)])
             self._execution.send(chosen, self._seen)
         elif step.action == DISABLE_SRIOV:
-            # Claims that outlive their functions can hardly be removed, and their node goes on offering them (4.1).
+            # Claims without virtual functions are hard to remove, and their node still offers them (harvester.md 4.1).
             self._need(self._cleared)
             functions = frozenset(self._execution.unused_slots(step.gpu, self._seen, ()))
             self._execution.send(step, self._seen)
             self._state = [SriovDisabled(step.gpu, step.node, functions)]
 
     def _partition(self, step: Step) -> Sequence[Condition]:
-        """Cut a GPU anew: remove the instances it has, ask for others, and see what comes of it."""
+        """Replace the MIG instances of a GPU: remove the existing ones, request the new ones, and check the status."""
         gpu, node, seen, execution = step.gpu, step.node, self._seen, self._execution
         self._need([MigConfigAvailable(gpu, node)])
         found = configuration(seen, gpu)
@@ -543,7 +543,7 @@ class _GpuStepRunner:
         return [serving]
 
     def _rolled_back(self, step: Step, said: str) -> MigOutOfSync:
-        """Harvester keeps what it made before a failure, and nobody could use it (harvester.md 8.1)."""
+        """Remove the instances that Harvester created before a failure: they would be unusable (harvester.md 8.1)."""
         gone = MigDisabled(step.gpu, step.node)
         self._execution.ask(replace(step, action=REMOVE_MIG_INSTANCES), self._seen)
         late = self._seen.wait_for_all(
@@ -556,7 +556,7 @@ class _GpuStepRunner:
         )
 
     def _settle(self, step: Step) -> None:
-        """Up to 1.7 a disable that comes while the type's name is missing never reaches the node (harvester.md 6.3)."""
+        """Wait for the type's name: up to 1.7, a disable without it never reaches the node (harvester.md 6.3)."""
         name = step.slot or ""
         if self._execution.version.vendor_vfio:
             return
@@ -569,7 +569,7 @@ class _GpuStepRunner:
 
     def _placed(self, step: Step) -> Step:
         if self._cut:
-            # Its devices come to offer the types of new instances one by one.
+            # The vGPU devices offer the types of new instances one after the other.
             self._seen.until(lambda: self._offering(step) is not None, about=[step.gpu])
         name = self._offering(step)
         if name is not None:
@@ -581,7 +581,7 @@ class _GpuStepRunner:
         )
 
     def _offering(self, step: Step) -> str | None:
-        """The first device that could become what a step asks for."""
+        """Return the first device that offers the type of a step."""
         for name in self._execution.unused_slots(step.gpu, self._seen, self._taken):
             status = (self._seen.get(r.VGPUS, name) or {}).get("status") or {}
             if step.after in (status.get("availableTypes") or {}):

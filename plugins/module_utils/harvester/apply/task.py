@@ -35,7 +35,7 @@ class GpuPlan(Protocol):
 
     @property
     def conditions(self) -> Sequence[Condition]:
-        """Return what to wait for."""
+        """Return the conditions to wait for."""
 
     @property
     def after(self) -> Fleet:
@@ -43,7 +43,7 @@ class GpuPlan(Protocol):
 
     @property
     def warnings(self) -> Sequence[str]:
-        """Return what the user should know about the plan."""
+        """Return the warnings about the plan."""
 
 
 P = TypeVar("P", bound=GpuPlan)

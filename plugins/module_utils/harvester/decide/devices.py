@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Single vGPU devices as they were asked for, by name: the steps for them, or why they cannot be had."""
+"""Plan single vGPU devices that are requested by name, or explain why they are not possible."""
 
 from __future__ import annotations
 
@@ -156,7 +156,7 @@ def _type_for(request: DeviceRequest, type_name: str | None) -> str:
 
 
 def _in_place(slot: Slot, wanted: str | None) -> bool:
-    """Return whether nothing has to be written. The task may still have to wait."""
+    """Return whether the slot needs no write. The task may still have to wait."""
     if wanted is None:
         return slot.wanted is None
     return slot.wanted == wanted and slot.profile in (None, wanted)
@@ -181,7 +181,7 @@ def _needs_reprofile(slot: Slot, wanted: str) -> NeedsReprofile:
 
 
 def _gpu_to_be(fleet: Fleet, name: str) -> Gpu:
-    """The GPU that a device will belong to once SR-IOV is on: the one on the same bus of the same node."""
+    """Return the GPU that a device will belong to once SR-IOV is enabled: the GPU on the same bus of the same node."""
     found = [gpu for gpu in fleet.gpus if not gpu.sharing and _same_bus(gpu.name, name)]
     if len(found) == 1:
         return found[0]
@@ -197,7 +197,7 @@ def _gpu_to_be(fleet: Fleet, name: str) -> Gpu:
 
 
 def belongs(device: str, gpu: Gpu) -> bool:
-    """Return whether a vGPU device belongs to the GPU, or will when it exists."""
+    """Return whether a vGPU device belongs to the GPU, or will once it exists."""
     return any(slot.name == device for slot in gpu.slots) or _same_bus(gpu.name, device)
 
 
@@ -256,7 +256,7 @@ def _check_boards(gpu: Gpu, enable: list[tuple[str, str]]) -> None:
 
 
 def _cut_if_needed(job: _Work, staying: list[tuple[str, str]], policy: Policy) -> None:
-    """MIG profiles need instances: those there are, or new ones on a GPU that is left without vGPUs."""
+    """Plan the instances that MIG profiles need: existing ones, or new ones on a GPU that keeps no vGPUs."""
     gpu = job.gpu
     has = instances_of(gpu)
     needed: Counter[InstanceSize] = Counter()
@@ -266,7 +266,7 @@ def _cut_if_needed(job: _Work, staying: list[tuple[str, str]], policy: Policy) -
         size = size_of(parsed) if parsed else None
         if size is None:
             raise NotPossible(f"vGPU {name} cannot be {type_name}: GPU {gpu.name} is in MIG mode.")
-        # What is offered without having been counted is there: the count of a GPU that is out of sync is old.
+        # An offered type has an instance even if it is not counted: the count of a GPU that is out of sync is outdated.
         if size in has or type_name not in offered.get(name, ()):
             needed[size] += 1
     geometry = geometry_of(gpu.boards[0]) if len(gpu.boards) == 1 else None

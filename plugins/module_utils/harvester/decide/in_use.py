@@ -44,7 +44,7 @@ class DeviceInUse(FleetError):
 
 
 def protect_running_vms(fleet: Fleet) -> Fleet:
-    """Return the fleet with every vGPU that a running VM may have marked as held.
+    """Return the fleet with a holder on every vGPU that a running VM may have.
 
     The vGPU of a running VM is certain only if Harvester's annotation is reliable. Otherwise any vGPU of its type on
     its node may be the one, so all of them are protected. If there are fewer of them than the VM has, the others are

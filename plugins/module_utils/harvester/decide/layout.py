@@ -49,7 +49,7 @@ from ansible_collections.vgpu.fleet.plugins.module_utils.planning.steps import E
 
 @dataclass(frozen=True)
 class Scope:
-    """The vGPUs of a task: `slots` have to be ready at the end. The result shows the vGPUs of `gpus`, and `named`."""
+    """The vGPUs of a task: `slots` must be ready at the end. The result shows the vGPUs of `gpus`, and `named`."""
 
     slots: frozenset[str]
     gpus: frozenset[str] = frozenset()
@@ -117,7 +117,7 @@ class VgpuPlan:
         return [*conditions, *self._allocatable(changed)]
 
     def _allocatable(self, changed: Container[str]) -> list[Condition]:
-        """Return the count that each node has to reach.
+        """Return the allocatable count that each node has to reach.
 
         vGPUs that are out of scope count only if they are allocatable now.
         """

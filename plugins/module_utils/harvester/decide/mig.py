@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Plan MIG layouts: select the GPUs, choose their instances, and refuse what would remove instances in use."""
+"""Plan MIG layouts: select the GPUs, choose their instances, and refuse to remove instances in use."""
 
 from __future__ import annotations
 
@@ -160,7 +160,7 @@ def request_from(params: Mapping[str, Any]) -> MigRequest:
 
 @dataclass(frozen=True)
 class GpuTarget:
-    """The target state of one GPU. `instances` is None if any instances will do."""
+    """The target state of one GPU. `instances` is None if any instances are acceptable."""
 
     gpu: Gpu
     mode: str
@@ -189,7 +189,7 @@ class MigPlan:
 
     @cached_property
     def conditions(self) -> list[Condition]:
-        """Return what to wait for on every selected GPU, also on those that an earlier run changed."""
+        """Return the conditions to wait for on every selected GPU, including GPUs that an earlier run changed."""
         conditions: list[Condition] = []
         switched = {step.gpu for step in self.steps if step.action == ENABLE_SRIOV}
         for target in self.targets:
@@ -276,7 +276,7 @@ def _instance_records(gpu: Gpu, instances: Mapping[InstanceSize, int]) -> list[d
 
 
 def plan_mig(fleet: Fleet, snapshot: Snapshot, request: MigRequest) -> MigPlan:
-    """Plan all GPUs together. If one of them cannot have its target, refuse before any GPU is changed."""
+    """Plan all GPUs together. If a GPU cannot reach its target, refuse before any GPU is changed."""
     if request.has_instances and not snapshot.version.has_mig:
         raise MigNotPossible(f"Harvester {snapshot.version} has no MIG.", hint="Upgrade to Harvester 1.7 or later.")
     chosen = [fleet.gpus[index] for index in sorted(GpuSelector(fleet).gpus(request.nodes, request.gpus))]
@@ -312,7 +312,7 @@ class _Layout(Protocol):
 
     @property
     def instances(self) -> Sequence[tuple[str, int]]:
-        """Return the names of the instances, with how many there are of each."""
+        """Return the names of the instances, each with its count."""
 
 
 Planned = tuple[GpuTarget, list[Step]]
@@ -324,10 +324,10 @@ class _Planning:
         self._request = request
         self.warnings: list[str] = []
 
-    # Which GPUs are meant
+    # Selection
 
     def suitable(self, chosen: Sequence[Gpu]) -> list[tuple[Gpu, Counter[InstanceSize]]]:
-        """GPUs whose board has all the instances. One that was named in full has to be among them."""
+        """Return the GPUs whose board supports all the instances. Refuse a GPU that is named in full and does not."""
         request = self._request
         found: list[tuple[Gpu, Counter[InstanceSize]]] = []
         others: list[tuple[Gpu, str]] = []
@@ -382,7 +382,7 @@ class _Planning:
             )
         return Counter({size: wanted[size] for size in geometry.sizes if wanted[size]})
 
-    # What has to be done
+    # Steps
 
     def cut(self, gpu: Gpu, instances: Counter[InstanceSize]) -> Planned:
         target = GpuTarget(gpu, MIG, instances)
@@ -410,7 +410,7 @@ class _Planning:
                 return target, []
             return target, [step]
         if found.status == OUT_OF_SYNC and asked_for:
-            # Nothing is taken away that anybody could use: it was never finished.
+            # Nobody can use these instances: they were never completed.
             self._check_no_vgpus(gpu, f"make the MIG instances of GPU {gpu.name} anew, which are out of sync")
             return target, [step]
         state = f"is out of sync{f' ({found.message})' if found.message else ''}" if found.status == OUT_OF_SYNC else ""
@@ -455,7 +455,7 @@ class _Planning:
         return [Step(SET_MODE, gpu.node, gpu.name, before=before, after=mode)]
 
     def _restart(self, gpu: Gpu, mode: str) -> list[Step]:
-        """SR-IOV off, the mode, SR-IOV on: Harvester only looks at the mode when SR-IOV is switched on."""
+        """Disable SR-IOV, set the mode and enable SR-IOV: Harvester reads the mode only when SR-IOV is enabled."""
         found = configuration(self._snapshot, gpu.name)
         steps: list[Step] = []
         if found and found.enabled:
@@ -475,7 +475,7 @@ class _Planning:
             Step(ENABLE_SRIOV, gpu.node, gpu.name),
         ]
 
-    # What must not be done
+    # Checks
 
     def _may_share(self, gpu: Gpu) -> None:
         if gpu.blocked:
@@ -512,9 +512,9 @@ class _Planning:
             )
 
     def _check_unused(self, gpu: Gpu, action: str) -> None:
-        """Nothing is cut under a VM that runs, also if it has a device that does not show its type.
+        """Refuse to change instances that a running VM uses, including a device that does not show its type.
 
-        A VM that only names an empty device has nothing yet, and may be waiting for the very instances to be made.
+        A VM that only names an empty device has no vGPU yet, and may be waiting for these instances.
         """
         naming = self._snapshot.users.holders
         used = [

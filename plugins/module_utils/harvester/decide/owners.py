@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""vGPUs that were enabled for another owner: what a task for one owner leaves alone. Pure."""
+"""Protection of vGPUs that were enabled for another owner. Pure."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _OWNER = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 
 
 class OtherOwner(FleetError):
-    """The task would disable vGPUs that were enabled for somebody else."""
+    """The task would disable vGPUs that were enabled for another owner."""
 
     code = "other_owner"
 
@@ -37,7 +37,7 @@ class OtherOwner(FleetError):
 
 
 def checked_owner(owner: str | None) -> str | None:
-    """The owner, if it can be a mark as on all other objects of the collection."""
+    """Return the owner. Refuse a name that is not valid as owner mark."""
     if owner is not None and not _OWNER.fullmatch(owner):
         raise InvalidDemand(
             f"Owner {owner!r} cannot be a mark.",
@@ -47,9 +47,9 @@ def checked_owner(owner: str | None) -> str | None:
 
 
 def with_others_bound(fleet: Fleet, owner: str) -> Fleet:
-    """The fleet with the vGPUs of other owners held by them, so that no plan disables them.
+    """Return the fleet with the vGPUs of other owners held by them, so that no plan disables them.
 
-    VMs that name no devices are given theirs first: they may take those of any owner.
+    VMs that name no devices get their vGPUs first: they may take the vGPUs of any owner.
     """
 
     def bound(slot: Slot) -> Slot:
@@ -77,10 +77,10 @@ def refuse_others(fleet: Fleet, steps: Sequence[Step], owner: str) -> None:
 
 
 def marked(fleet: Fleet, steps: Sequence[Step], owner: str | None) -> tuple[Step, ...]:
-    """The steps with the owner of the vGPUs that they enable. One that is only enabled again stays whose it was.
+    """Return the steps with the owner of the vGPUs that they enable. A vGPU that is only enabled again keeps its owner.
 
-    On a GPU that gets new MIG instances, a vGPU may come back on another device: one of its type that the same steps
-    disable there and that does not come back on its own device.
+    On a GPU that gets new MIG instances, a vGPU may be enabled again on another device. It is then a vGPU of the same
+    type that the same steps disable on that GPU and that is not enabled again on its own device.
     """
     before = {slot.name: slot for _gpu, slot in fleet.slots()}
     disabled = {step.slot for step in steps if step.action == DISABLE and step.slot}
@@ -105,10 +105,10 @@ def marked(fleet: Fleet, steps: Sequence[Step], owner: str | None) -> tuple[Step
 
 
 def marked_as_before(steps: Sequence[Step], owners: Mapping[str, Mapping[str, str | None]]) -> tuple[Step, ...]:
-    """The steps with the owners that a journal has recorded, by GPU and device, for vGPUs of another profile.
+    """Return the steps with the owners that a journal recorded, by GPU and device, for vGPUs of another profile.
 
-    A new vGPU belongs to the owner of the vGPU that its device had. Where the device had none, it belongs to the owner
-    of all vGPUs that the GPU had, if that is one. Otherwise nobody knows, and it gets no mark.
+    A new vGPU belongs to the owner of the vGPU that its device had. If the device had none, the new vGPU belongs to the
+    owner of all vGPUs that the GPU had, if they had a single owner. Otherwise the vGPU gets no mark.
     """
 
     def owner_of(step: Step) -> str | None:

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Plan to enable or disable SR-IOV on GPUs, and refuse what would break vGPUs."""
+"""Plan to enable or disable SR-IOV on GPUs, and refuse changes that would break vGPUs."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class SriovPlan:
 
     @cached_property
     def conditions(self) -> list[Condition]:
-        """Return what to wait for on every selected GPU, also on those that an earlier run changed."""
+        """Return the conditions to wait for on every selected GPU, including GPUs that an earlier run changed."""
         names = set(self.gpus)
         gpus = [gpu for gpu in self.fleet.gpus if gpu.name in names]
         if self.enabled:
@@ -80,7 +80,7 @@ class SriovPlan:
         def after(gpu: Gpu) -> Gpu:
             if gpu.name not in switched:
                 return gpu
-            # The virtual functions of a GPU are unknown until it has them.
+            # The virtual functions of a GPU are unknown until SR-IOV is enabled.
             kept: dict[str, Any] = {} if self.enabled else {"slots": (), "vf_capacity": None}
             return replace(gpu, sharing=self.enabled, **kept)
 

@@ -2,11 +2,11 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Whether the allocation annotation of a VM was written for the instance that runs now, or for an earlier one.
+"""Age of a VM's allocation annotation: whether it was written for the current instance or for an earlier one.
 
-Harvester's controller writes it once it notices that the instance is Running, and leaves it when the VM stops. Until
-then it names the devices of the last run (harvester.md 12.4). It is not written again if the instance got the same
-devices as the last one.
+Harvester's controller writes the annotation when it notices that the instance is Running, and leaves it when the VM
+stops. Until then the annotation names the devices of the last run (harvester.md 12.4). The controller does not write it
+again if the instance got the same devices as the last one.
 """
 
 from __future__ import annotations
@@ -19,28 +19,28 @@ from ansible_collections.vgpu.fleet.plugins.module_utils.harvester import paths 
 
 Json = dict[str, Any]
 
-# After this many seconds in the phase Running the controller has written what it had to write.
+# After this many seconds in the phase Running, the controller has written the annotation if it had to.
 SETTLED_SECONDS = 300.0
 
-# What the controller writes to a VM: the annotation, and the names of devices when the instance ends.
+# The fields of a VM that the controller writes: the annotation, and the names of devices when the instance ends.
 _ANNOTATION = ("f:metadata", "f:annotations", f"f:{r.ALLOCATION_NOTE}")
 _ANNOTATIONS = _ANNOTATION[:2]
 _DEVICES = ("f:spec", "f:template", "f:spec", "f:domain", "f:devices")
 
 
 def is_of_this_run(vm: Json, instance: Json, now: float | None, *, edited: bool = False) -> bool:
-    """Whether the annotation was written since the instance is Running, or would have been by now.
+    """Return whether the annotation was written since the instance is Running, or would have been by now.
 
-    Times have a resolution of one second, and equal ones count as written since. The last write for an earlier
-    instance is made before that one is gone, and the next one needs seconds to become Running. If the devices of the
-    VM were `edited` meanwhile, the time may be that of the edit: from 1.9 on Harvester also writes the annotation in
-    the name of whoever edits a stopped VM.
+    Times have a resolution of one second, and equal times count as written since. The last write for an earlier
+    instance is made before that instance is deleted, and the next instance needs seconds to become Running. If the
+    devices of the VM were `edited` in the meantime, the time may be the time of the edit: from 1.9 on, Harvester also
+    writes the annotation in the name of the user who edits a stopped VM.
     """
     since = running_since(instance)
     if since is None:
         return False
     written = written_at(vm)
-    # The time of an instance's phase is by its node's clock, that of its creation is by the API server's.
+    # The phase time comes from the node's clock, the creation time from the API server's clock.
     created = _seconds((instance.get("metadata") or {}).get("creationTimestamp")) or since
     if not edited and written is not None and written >= max(since, created):
         return True
@@ -48,7 +48,7 @@ def is_of_this_run(vm: Json, instance: Json, now: float | None, *, edited: bool 
 
 
 def running_since(instance: Json) -> float | None:
-    """When an instance has become Running where it runs; None if it does not tell."""
+    """Return when an instance became Running on its current node, or None if its status does not show it."""
     status = instance.get("status") or {}
     times = [
         _seconds(one.get("phaseTransitionTimestamp"))
@@ -57,16 +57,16 @@ def running_since(instance: Json) -> float | None:
     ]
     if not times or None in times:
         return None
-    # A migration gives it other devices, without a change of the phase.
+    # A migration changes the devices without a change of the phase.
     times.append(_seconds((status.get("migrationState") or {}).get("endTimestamp")))
     return max(one for one in times if one is not None)
 
 
 def written_at(vm: Json) -> float | None:
-    """When the annotation was written; None where the managed fields do not tell.
+    """Return when the annotation was written, or None if the managed fields do not show it.
 
-    The time of an entry is that of its manager's last write to any of its fields. So an entry tells only if it has
-    nothing but what Harvester's controller writes.
+    The time of an entry is the time of its manager's last write to any of its fields. So only an entry with no other
+    fields than those that Harvester's controller writes shows the time.
     """
     entries = (vm.get("metadata") or {}).get("managedFields") or []
     owners = [entry for entry in entries if _has_annotation(entry)]
@@ -92,7 +92,7 @@ def _leaves(fields: object, above: tuple[str, ...] = ()) -> Iterator[tuple[str, 
         return
     for name, below in fields.items():
         if name == ".":
-            # The object itself, as where the first annotation was made.
+            # The object itself, as after the first annotation was added.
             yield above
         elif below:
             yield from _leaves(below, (*above, name))

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Read the launcher pods of VMs, which show what a VM was really given."""
+"""Read the launcher pods of VMs, which show the devices that a VM really has."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ansible_collections.vgpu.fleet.plugins.module_utils.kube.objects import Obj
 
 
 def read_launcher_pods(api: ApiClient) -> Pods:
-    """List the launcher pods of all VMs. A user who must not list them gets pods that are not readable."""
+    """List the launcher pods of all VMs. For a user without permission to list them, the pods are not readable."""
     try:
         return Pods(ObjectList.of(api.get(r.LAUNCHER_PODS, labelSelector=r.LAUNCHER_SELECTOR)).items)
     except Forbidden:

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A MigConfiguration: what it requests, what the GPU has, and the patch that changes it (harvester.md 2.4 and 8.1)."""
+"""MigConfiguration objects: requested and actual instances, and the patch for them (harvester.md 2.4 and 8.1)."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ OUT_OF_SYNC = "out-of-sync"
 
 @dataclass(frozen=True)
 class MigConfiguration:
-    """`requested` is what the spec asks for, `instances` what the status last counted on the card.
+    """A MIG configuration: `requested` comes from the spec, `instances` is the last count of the GPU in the status.
 
-    A GPU that was disabled and enabled again may have instances that nobody requested (harvester.md 8.3), and while
-    it is out of sync the count is that of an earlier time.
+    A GPU that was disabled and enabled again may have instances that were not requested (harvester.md 8.3), and while
+    the configuration is out of sync the count is outdated.
     """
 
     enabled: bool = False
@@ -36,7 +36,7 @@ class MigConfiguration:
     requested: Mapping[InstanceSize, int] = field(default_factory=Counter, hash=False)
     instances: Mapping[InstanceSize, int] = field(default_factory=Counter, hash=False)
     profiles: tuple[str, ...] = ()
-    # Whether the status lists the profiles, without which no request is accepted.
+    # Whether the status lists the profiles. Until then no request is accepted.
     counted: bool = False
 
     @property
@@ -73,10 +73,10 @@ def read_configuration(item: Json) -> MigConfiguration:
 
 
 def enabling(item: Json, instances: Mapping[InstanceSize, int]) -> Json:
-    """The patch that asks for these instances and no others.
+    """Return the patch that requests these instances and no others.
 
-    Harvester creates them in the order of the spec, and small ones first would lie in the way of large ones
-    (harvester.md 8.1).
+    Harvester creates instances in the order of the spec, and small instances that come first would block the room of
+    large ones (harvester.md 8.1).
     """
     entries = [(read_size(entry.get("name", "")), entry) for entry in (item.get("spec") or {}).get("profileSpec") or []]
     entries.sort(key=lambda one: (-one[0].gib, -one[0].compute, not one[0].media) if one[0] else (0, 0, True))

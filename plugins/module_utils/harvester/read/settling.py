@@ -2,11 +2,11 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""GPUs whose devices are still changing: what shows it, and whether anything still moves.
+"""Detect GPUs whose devices are still changing, and whether the change makes progress.
 
-Harvester has no marker for work in progress. But a device that is not what its spec asks for, a claim that is being
-deleted, and a vGPU device that offers other types than the vGPUs beside it allow, are states that do not last while the
-controller of their node works. If such a state stays as it is for longer than the controller is ever silent, or if its
+Harvester has no marker for work in progress. But a device that differs from its spec, a claim that is being deleted,
+and a vGPU device that offers other types than the vGPUs next to it allow, are states that do not last while the
+controller of their node works. If such a state stays unchanged for longer than the controller is ever idle, or if its
 last change is long ago, the controller does not work on it, and waiting does not help.
 """
 
@@ -30,7 +30,7 @@ from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.read.snapshot
 from ansible_collections.vgpu.fleet.plugins.module_utils.kube.client import Json
 from ansible_collections.vgpu.fleet.plugins.module_utils.planning.capacity import Group, group_of
 
-# Refusals that follow from the state of devices. What a VM uses or a user mistypes does not change by waiting.
+# Refusals that depend on the state of devices. Waiting does not change what a VM uses or a user mistypes.
 DEPENDS_ON_DEVICES = frozenset(
     {
         "demand_does_not_fit",
@@ -54,7 +54,7 @@ SETTLED, STUCK, LATE = "settled", "stuck", "late"
 
 @dataclass(frozen=True)
 class Pace:
-    """For how long a controller at work shows no change, and how old the last change may be while it works."""
+    """The longest time without a change while a controller works, and the maximum age of the last change."""
 
     silence: float
     memory: float
@@ -62,15 +62,15 @@ class Pace:
 
 # Recorded: a disable begins up to 5 s after its request, then the types of the sibling devices follow every 0.2 s.
 WORK = Pace(silence=15, memory=60)
-# A node's claims go one by one, 5 s each: those of two boards with 32 vGPUs each take 320 s.
+# A node's claims are deleted one by one, 5 s each: the claims of two boards with 32 vGPUs each take 320 s.
 CLAIMS = Pace(silence=15, memory=600)
-# New devices come with the scan of their node every 30 s. A driver that is not ready is asked again within 5 minutes.
+# New devices appear with the scan of their node every 30 s. A driver that is not ready is retried within 5 minutes.
 SCAN = Pace(silence=60, memory=300)
 
 
 @dataclass(frozen=True)
 class Unsettled:
-    """A GPU that is not at rest. `age` is how long ago its devices last changed, None if nothing says."""
+    """A GPU that has not settled. `age` is the time since its devices last changed, None if unknown."""
 
     gpu: str
     node: str
@@ -89,9 +89,9 @@ class Unsettled:
 def unsettled(
     snapshot: Snapshot, gpus: Collection[str], now: float, *, until_counted: bool = False
 ) -> tuple[Unsettled, ...]:
-    """Which of the GPUs are still changing.
+    """Return the GPUs that are still changing.
 
-    With `until_counted` a vGPU counts as changing until its node offers it to VMs.
+    With `until_counted`, a vGPU counts as changing until it is allocatable.
     """
     found: list[Unsettled] = []
     for name in sorted(gpus):
@@ -135,13 +135,13 @@ def _claims_going(snapshot: Snapshot, children: list[Json]) -> tuple[str, Pace] 
 
 
 def _behind(snapshot: Snapshot, children: list[Json]) -> tuple[str, Pace] | None:
-    """Devices whose status is not yet what their spec asks for. One that has another type stays so: that is drift."""
+    """Find devices whose status has not reached their spec. A device with another type stays so: that is drift."""
     enabling: list[str] = []
     disabling: list[str] = []
     for vgpu in children:
         status, name = vgpu.get("status") or {}, vgpu["metadata"]["name"]
         if vgpu["spec"].get("enabled"):
-            # Up to 1.7 the name of the type follows after the rest of the status.
+            # Up to 1.7, the name of the type follows after the rest of the status.
             half = not snapshot.version.vendor_vfio and not status.get("configureVGPUTypeName")
             if status.get("vGPUStatus") != r.CONFIGURED or half:
                 enabling.append(name)
@@ -178,9 +178,9 @@ def _mig_under_way(snapshot: Snapshot, name: str, gpu: Json) -> tuple[str, Pace]
 
 
 def _types_outdated(snapshot: Snapshot, name: str, children: list[Json]) -> tuple[str, Pace] | None:
-    """Whether empty devices offer other types than they should beside the vGPUs that the GPU has.
+    """Return whether empty devices offer other types than the existing vGPUs of the GPU allow.
 
-    What the driver still makes is the same for all empty functions of a GPU. The controller refreshes them one by one.
+    The driver supports the same types on all empty functions of a GPU. The controller refreshes them one by one.
     """
     empty = [one for one in children if not one["spec"].get("enabled")]
     offers = {frozenset((one.get("status") or {}).get("availableTypes") or ()) for one in empty}
@@ -233,7 +233,7 @@ def _uncounted(snapshot: Snapshot, name: str) -> tuple[str, Pace] | None:
 
 
 def _times(snapshot: Snapshot, name: str, gpu: Json) -> Iterator[float]:
-    """When something was written to a GPU's objects, as far as they tell."""
+    """Yield the times of writes to a GPU's objects, as far as the objects show them."""
     children = snapshot.vgpus_by_gpu.get(name, [])
     names = [name, *(vgpu["metadata"]["name"] for vgpu in children)]
     claims = [claim for one in names if (claim := snapshot.claims.items.get(one))]
@@ -268,7 +268,7 @@ def wait_until_settled(
     seconds: float,
     pause: float,
 ) -> Settling:
-    """Look again and again until all GPUs are settled, nothing moves any more, or the time is up."""
+    """Check repeatedly until all GPUs have settled, nothing changes any more, or the time is up."""
     began = quiet_since = time.monotonic()
     marks: Any = None
     while True:
@@ -288,7 +288,7 @@ def wait_until_settled(
 
 
 def _marks(snapshot: Snapshot, nodes: Collection[str]) -> frozenset[tuple[str, str]]:
-    """All versions of all devices on the nodes. Their controllers work on one device after the other."""
+    """Return the versions of all devices on the nodes. A node's controller works on one device after the other."""
     lists = (snapshot.gpus, snapshot.vgpus, snapshot.claims, snapshot.mig)
     return frozenset(
         (name, str(item["metadata"].get("resourceVersion")))
@@ -298,11 +298,11 @@ def _marks(snapshot: Snapshot, nodes: Collection[str]) -> frozenset[tuple[str, s
     )
 
 
-# What is said about it
+# Warnings
 
 
 def stuck(one: Unsettled) -> Unsettled:
-    """A GPU that a wait has found not to move."""
+    """Mark a GPU as stuck after a wait without changes."""
     return replace(one, age=float("inf"))
 
 
@@ -318,7 +318,7 @@ def notes(found: Iterable[Unsettled], *, check_mode: bool, seconds: float, refus
     elif moving:
         after = f" after {seconds:.0f} s" if seconds else ""
         said.append(f"{_told(moving)} still changing{after}, so this answer is not final.")
-    # A plan that works around a GPU which is stuck needs no word about it, unless the task has waited in vain.
+    # A plan that avoids a stuck GPU needs no warning about it, unless the task has waited for it in vain.
     if halted and (refused or seconds):
         said.append(
             f"{_told(halted)} stuck: nothing there has changed for a while. See the log of the {r.PCIDEVICES_DAEMONSET}"

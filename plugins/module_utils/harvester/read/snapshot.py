@@ -170,7 +170,7 @@ class Snapshot:
         )
 
     def _in_mig_mode(self, name: str, gpu: Json, boards: tuple[str, ...], slots: tuple[record.Slot, ...]) -> bool:
-        """Return whether a GPU is or will be in MIG mode. From 1.7 on SR-IOV sets it (harvester.md 5.6)."""
+        """Return whether a GPU is or will be in MIG mode. From 1.7 on, SR-IOV sets the mode (harvester.md 5.6)."""
         shown = [parsed.mig for parsed in map(parse_or_none, _types(slots)) if parsed]
         if name in self.mig.items or any(shown):
             return True
@@ -190,7 +190,7 @@ class Snapshot:
             hardware = configured if configured != handed_out else None
             configured = handed_out
         elif handed_out and handed_out != wanted:
-            # A claim that an earlier vGPU left behind: a new vGPU would be offered under its name (harvester.md 5.5).
+            # The claim of an earlier vGPU is left: the node would offer a new vGPU under its name (harvester.md 5.5).
             offered = tuple(one for one in offered if one == handed_out)
         return record.Slot(
             name=name,
@@ -296,7 +296,7 @@ def is_ready(node: Json | None) -> bool:
 
 
 def is_made_by_hand(claim: Json) -> bool:
-    """Return whether a user made the claim. Harvester marks its own claims for vGPUs."""
+    """Return whether a user created the claim. Harvester marks its own claims for vGPUs."""
     metadata = claim["metadata"]
     owners = {one.get("kind") for one in metadata.get("ownerReferences") or []}
     return "VGPUDevice" not in owners and r.OVERRIDE_ANNOTATION not in (metadata.get("annotations") or {})
@@ -347,7 +347,7 @@ def _mig_instances(mig: Json | None, boards: tuple[str, ...], slots: tuple[recor
 def read(api: ApiClient, harvester_version: str | None = None) -> Snapshot:
     """Read a snapshot with seven parallel requests, or six if the version is given.
 
-    There is one more request if a GPU does not show its board, one more for MIG, and one more if only launcher pods
+    One more request is sent if a GPU does not show its board, one more for MIG, and one more if only launcher pods
     show which vGPUs are in use.
     """
 
@@ -395,7 +395,7 @@ def read(api: ApiClient, harvester_version: str | None = None) -> Snapshot:
         if type_name:
             shown.add(parent_of(vgpu))
             mig = mig or bool((parsed := parse_or_none(type_name)) and parsed.mig)
-    # The PCI ID identifies a GPU that shows no type. If SR-IOV is enabled and it shows none, it may be in MIG mode.
+    # The PCI ID identifies a GPU that shows no type. If SR-IOV is enabled and no type shows, it may be in MIG mode.
     silent = set(gpus.items) - shown
     mig = mig or any(gpus.items[name]["spec"].get("enabled") for name in silent)
 

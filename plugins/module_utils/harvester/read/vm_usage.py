@@ -2,18 +2,19 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Which VM has, or will take, which vGPU device: the one answer that everything that takes something away relies on.
+"""Determine which VM has, or will take, which vGPU device. Every change that removes something relies on the answer.
 
-No single object in the cluster says it. The answer is the union of
+No single object in the cluster shows it. The answer is the union of
 
-- what the running instance (VMI) was started with, and what the VM asks for, which differ after an edit;
-- what Harvester's allocation annotation says;
-- what launcher pods have that no running instance accounts for;
-- PCIDeviceClaims that somebody made by hand.
+- the devices that the running instance (VMI) was started with, and those that the VM requests, which differ after an
+  edit;
+- the devices in Harvester's allocation annotation;
+- the devices of launcher pods that no running instance accounts for;
+- PCIDeviceClaims that a user created.
 
-The annotation alone may rule a device out, and only where it can be relied on: Harvester writes it when an instance has
-reached the phase Running and does not clear it when the VM stops, so until then it describes an earlier run. When it
-was written tells which one (see `annotation_age`).
+Only the annotation can rule a device out, and only if it is reliable: Harvester writes it when an instance has reached
+the phase Running and does not clear it when the VM stops, so until then it describes an earlier run. The time of the
+write shows which run it describes (see `annotation_age`).
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from ansible_collections.vgpu.fleet.plugins.module_utils.harvester import paths 
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.read.annotation_age import is_of_this_run
 
 Json = dict[str, Any]
-# By part of the annotation, then by resource: the names of devices.
+# Names of devices, by part of the annotation, then by resource.
 Allocation = dict[str, dict[str, list[str]]]
 
 ENDED = ("Succeeded", "Failed")
@@ -49,12 +50,12 @@ def devices_of(vm: Json) -> Json:
 
 
 def requested(vm: Json) -> list[tuple[str, str]]:
-    """(name, resource) of each device a VM asks for, in either era's field."""
+    """Return (name, resource) of each device that a VM requests, in the field of either Harvester version."""
     return _listed(devices_of(vm))
 
 
 def started_with(instance: Json) -> list[tuple[str, str]]:
-    """(name, resource) of each device that an instance was created with."""
+    """Return (name, resource) of each device that an instance was created with."""
     domain = (instance.get("spec") or {}).get("domain") or {}
     return _listed(domain.get("devices") or {})
 
@@ -69,9 +70,9 @@ def _listed(devices: Json) -> list[tuple[str, str]]:
 
 
 def read_note(text: str | None) -> Allocation | None:
-    """An allocation annotation; None for one that Harvester's controllers cannot read either.
+    """Parse an allocation annotation. Return None if Harvester's controllers cannot read it either.
 
-    They decode it into maps of lists of names, match its keys without regard to case, and take null for empty.
+    The controllers decode it into maps of lists of names, match keys case-insensitively, and read null as empty.
     """
     try:
         details = json.loads(text) if text else {}
@@ -103,7 +104,7 @@ def note_text(vm: Json) -> str | None:
 
 
 def allocation(vm: Json) -> dict[str, list[str]]:
-    """Devices by resource from a VM's allocation annotation; a broken one reads as none (see `broken_notes`)."""
+    """Return the devices in a VM's allocation annotation, by resource. An invalid one has none (see `broken_notes`)."""
     found: dict[str, list[str]] = {}
     for resources in (read_note(note_text(vm)) or {}).values():
         for resource, devices in resources.items():
@@ -112,7 +113,7 @@ def allocation(vm: Json) -> dict[str, list[str]]:
 
 
 def broken_notes(vms: Mapping[str, Json]) -> list[str]:
-    """VMs whose annotation cannot be read: one of them takes down the controllers of all nodes."""
+    """Return the VMs whose annotation cannot be parsed. A single one stops the controllers of all nodes."""
     return [key for key, vm in vms.items() if read_note(note_text(vm)) is None]
 
 
@@ -126,7 +127,7 @@ def is_migrating(instance: Json) -> bool:
 
 
 def nodes_of(instance: Json) -> list[str]:
-    """The nodes on which an instance may have devices: where it runs, and where its other launcher pods are."""
+    """Return the nodes on which an instance may have devices: its own node, and those of its other launcher pods."""
     status = instance.get("status") or {}
     found = [status.get("nodeName"), *(status.get("activePods") or {}).values()]
     if is_migrating(instance):
@@ -136,7 +137,7 @@ def nodes_of(instance: Json) -> list[str]:
 
 
 def quantity(text: object) -> int:
-    """A Kubernetes quantity as a whole number, rounded down; 0 for what is none."""
+    """Return a Kubernetes quantity as an integer, rounded down, or 0 if the value is not a quantity."""
     from decimal import Decimal, InvalidOperation
 
     digits = str(text).strip()
@@ -164,14 +165,14 @@ def _suffixes() -> dict[str, Any]:
 _SUFFIXES = _suffixes()
 
 
-# All of them together
+# Combining the objects
 
 
 @dataclass(frozen=True)
 class Device:
-    """What is known of a vGPU device here: its node, the types it may be handed out as, and whether they last.
+    """A vGPU device: its node, the types under which the node may offer it, and whether these types last.
 
-    They do not if the device is asked to be something else, which it becomes at the next reboot.
+    The types do not last if another type is requested, which the device gets at the next reboot.
     """
 
     node: str = ""
@@ -181,7 +182,7 @@ class Device:
 
 @dataclass(frozen=True)
 class Pods:
-    """Launcher pods, where they were looked at. `readable` is False where they could not be listed."""
+    """Launcher pods, if they were read. `readable` is False if they could not be listed."""
 
     items: Mapping[str, Json] = field(default_factory=dict)
     readable: bool = True
@@ -250,7 +251,7 @@ class VmUsage:
         stopped = [key for key in keys if not is_live(instances.get(key))]
         for key in stopped:
             self._read_ended(key)
-        # The last: what others have, or may have, is not there for a VM that starts.
+        # Read stopped VMs last: a VM that starts cannot take devices that other VMs have or may have.
         for key in stopped:
             self._read_stopped(key)
 
@@ -264,15 +265,15 @@ class VmUsage:
         self._by_device.setdefault(device, {})[f"{holder.kind} {holder.path}"] = holder
 
     def using(self, *, running: bool | None = None) -> list[str]:
-        """VMs that have vGPUs or ask for them, by path."""
+        """Return the paths of the VMs that have or request vGPUs."""
         holders = [holder for name in self._devices for holder in self.holders(name)]
         holders += [claim.holder for claim in self._claims]
         return sorted({holder.path for holder in holders if running is None or holder.running == running})
 
     def type_of(self, resource: str) -> str | None:
-        """The vGPU type that a resource stands for; None for other devices, such as a whole GPU.
+        """Return the vGPU type of a resource, or None for other devices, such as a whole GPU.
 
-        Names that Harvester makes for PCI devices have no hyphens, so they never look like a profile.
+        Names that Harvester generates for PCI devices have no hyphens, so they never look like a profile.
         """
         known = self._known.by_resource(resource)
         if known:
@@ -295,7 +296,7 @@ class VmUsage:
         before = self._names(started)
         reliable = self._is_reliable(vm or instance, instance, edited=wanted != started)
         if reliable:
-            # The names of devices in a VM are requests, unless they were edited in for its next start.
+            # Device names in the spec of a VM are requests, unless an edit added them for the next start.
             named = [name for name in self._names(wanted) if name not in before]
             node = (instance.get("status") or {}).get("nodeName")
             others = [other for other in nodes_of(instance) if other != node]
@@ -309,7 +310,7 @@ class VmUsage:
         more = self._counts(wanted) - self._counts(started)
         if reliable:
             more -= self._types_of(named)
-        # A VM without any vGPU yet may be started on another node.
+        # A VM that has no vGPU yet may be started on another node.
         here = (instance.get("status") or {}).get("nodeName") if started or noted else None
         self._claim(more, holder, [here], pending=True)
 
@@ -322,7 +323,7 @@ class VmUsage:
     def _read_ended(self, key: str) -> None:
         instance = self._instances.get(key)
         if instance is not None and not self._pods.readable:
-            # The pods that the instance still lists could not be looked at, so they may still have its devices.
+            # The pods that the instance still lists could not be read, so they may still have its devices.
             nodes = sorted(set(((instance.get("status") or {}).get("activePods") or {}).values()))
             self._claim(self._counts(started_with(instance)), _holder(instance, running=True), nodes)
 
@@ -331,7 +332,7 @@ class VmUsage:
         found = vm or self._instances[key]
         holder = _holder(found, running=False)
         wanted = requested(vm) if vm is not None else started_with(found)
-        # A device that becomes something else at the next reboot may not be there any more when the VM starts.
+        # A device that changes its type at the next reboot may be gone when the VM starts.
         candidates = {*_flat(allocation(found)), *self._names(wanted)}
         lasting = [name for name in candidates if self._devices.get(name, Device()).lasts]
         usable = [name for name in lasting if not self._may_be_had(name)]
@@ -377,7 +378,7 @@ class VmUsage:
         return counts == Counter(map(_key, self._counts(started_with(instance)).elements()))
 
     def _read_pod(self, pod: Json) -> None:
-        """Read a launcher pod whose instance has ended or is gone, as on a node that lost its connection."""
+        """Read a launcher pod whose instance has ended or was deleted, as on a node that lost its connection."""
         counts: Counter[str] = Counter()
         for resource, count in pod_resources(pod).items():
             type_name = self.type_of(resource)

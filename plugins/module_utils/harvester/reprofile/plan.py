@@ -2,10 +2,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What it takes to give GPUs another layout that VMs use: which VMs have to be stopped, and what to put back. Pure.
+"""Plan a new layout for GPUs that VMs use: the VMs to stop, and the vGPUs that they get. Pure.
 
-Everything is tried on the record of the fleet first, in the order in which GPUs are changed, with those VMs out of the
-way that may be stopped: what cannot work is refused before any of them is.
+The whole change is planned on the fleet first, in the order in which GPUs are changed, without the VMs that may be
+stopped. A change that cannot work is refused before any VM is stopped.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ class NoRoomForVm(FleetError):
 
 @dataclass(frozen=True)
 class VmToStop:
-    """A VM that may be stopped, what it has on any GPU, and what it gets."""
+    """A VM that may be stopped, with its vGPUs on all GPUs before and after the change."""
 
     holder: Holder
     before: Counter[str]
     after: Counter[str]
-    # Whether it runs with other vGPUs than its spec asks for.
+    # Whether the VM runs with other vGPUs than its spec requests.
     pending: bool = False
 
     @property
@@ -65,7 +65,7 @@ class VmToStop:
 
 @dataclass(frozen=True)
 class Having:
-    """A VM by its spec: what it asks for, and whether it runs with something else."""
+    """The vGPUs that the spec of a VM requests, and whether the VM runs with others."""
 
     holder: Holder
     vgpus: Counter[str]
@@ -81,9 +81,9 @@ def reprofile_plan(
     serial: int = 1,
     having: Iterable[Having] = (),
 ) -> Json:
-    """The GPUs to change, in order and so many at a time, with what that needs; why not to do it; lines for people.
+    """Return the work in order, `serial` GPUs at a time, the reasons to refuse it, and a description in lines.
 
-    `having` are all VMs there are. Those that are named with vGPUs and lack them are changed even if no GPU is.
+    `having` lists all VMs. VMs that are named with vGPUs and lack them are changed even if no GPU changes.
     """
     fleet = protect_running_vms(read)
     wanted = [(str(entry["profile"]), int(entry["count"])) for entry in layout]
@@ -149,7 +149,7 @@ def _change(fleet: Fleet, names: Sequence[str], wanted: Layout, machines: Mappin
 def _machines(
     fleet: Fleet, vms: Sequence[Mapping[str, Any]], labels: Mapping[str, str], having: Mapping[str, Having]
 ) -> dict[str, VmToStop]:
-    """VMs that may be stopped, by name or by labels, of those that have or claim vGPUs or shall have some."""
+    """Return the VMs that may be stopped, selected by name or by labels, that have, claim or will get vGPUs."""
     known = planner.known_profiles(fleet)
     gets = {path_of(vm): vm.get("vgpus") for vm in vms}
     held: dict[str, Counter[str]] = {}
@@ -191,7 +191,7 @@ def _resolved(vgpus: Iterable[Mapping[str, Any]], known: ProfileResolver) -> Cou
 
 
 def _users(fleet: Fleet, gpu: Gpu, machines: Mapping[str, VmToStop]) -> list[str]:
-    """VMs that have a vGPU of the GPU, and stopped ones that would take any of its profile and may be changed."""
+    """Return the VMs that have a vGPU of the GPU, and stopped ones that claim its profiles and may be changed."""
     held = {holder.path for slot in gpu.slots for holder in slot.holders}
     here = {slot.profile for slot in gpu.slots}
     claiming = {claim.holder.path for claim in fleet.claims if claim.profile in here}
@@ -199,7 +199,7 @@ def _users(fleet: Fleet, gpu: Gpu, machines: Mapping[str, VmToStop]) -> list[str
 
 
 def without(fleet: Fleet, paths: Collection[str]) -> Fleet:
-    """The fleet with these VMs stopped and without vGPUs."""
+    """Return the fleet with these VMs stopped and without vGPUs."""
 
     def left(gpu: Gpu) -> Gpu:
         slots = tuple(
@@ -232,7 +232,7 @@ def _possible(fleet: Fleet, gpus: Sequence[str], wanted: Layout) -> bool:
 
 
 def _restarted(fleet: Fleet, machines: Sequence[VmToStop]) -> Fleet:
-    """The fleet with these VMs running again; refused if one of them would not find its vGPUs on any node."""
+    """Return the fleet with these VMs running again. Refuse if no node has the vGPUs for one of them."""
     free: dict[str, dict[str, int]] = {}
     for gpu, slot in fleet.assign_unbound().slots():
         if slot.profile and not slot.holders and fleet.node_by_name[gpu.node].usable:

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""GPUs and VMs as they were before another layout, the device entries that VMs get, and what a journal tells. Pure."""
+"""Records of GPUs and VMs before a change, the device entries that VMs get, and the batches of a journal. Pure."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ RUN_FIELDS = ("running", "runStrategy")
 
 @dataclass(frozen=True)
 class GpuRecord:
-    """A GPU as it was: its vGPUs by device with the owners they are marked for, and whether SR-IOV was on."""
+    """A GPU before the change: its vGPUs by device, with their owners, and whether SR-IOV was enabled."""
 
     name: str
     vgpus: tuple[tuple[str, str], ...]
@@ -51,7 +51,7 @@ class GpuRecord:
 
     @property
     def owner_by_device(self) -> dict[str, str | None]:
-        """The owner of each vGPU that the GPU had; None where it was not marked."""
+        """Return the owner of each vGPU that the GPU had, or None if it had no mark."""
         owners = dict(self.owners)
         return {device: owners.get(device) for device, _profile in self.vgpus}
 
@@ -75,10 +75,10 @@ def _owners(gpu: Gpu) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class VmRecord:
-    """A VM as it was, and the vGPUs that it gets.
+    """A VM before the change, and the vGPUs that it gets.
 
-    `run` is what its spec says about running, `ran` whether it has to be started again, and `ready` whether it ran well
-    enough to wait for it.
+    `run` holds the run fields of its spec, `ran` is whether to start it again, and `ready` whether it was ready, so
+    that the run waits for it.
     """
 
     path: str
@@ -132,7 +132,7 @@ def phase_of(instance: Json | None) -> str:
 
 
 def with_devices(machine: VmState, devices: Mapping[str, list[Json]]) -> VmState:
-    """The VM as if it asked for these devices."""
+    """Return the VM as if its spec requested these devices."""
     vm = copy.deepcopy(machine.vm)
     domain = vm.setdefault("spec", {}).setdefault("template", {}).setdefault("spec", {}).setdefault("domain", {})
     domain["devices"] = {**(domain.get("devices") or {}), **{name: list(devices.get(name) or []) for name in FIELDS}}
@@ -144,7 +144,7 @@ def without_vgpus(machine: VmState) -> dict[str, list[Json]]:
 
 
 def put_into(machine: VmState, devices: Mapping[str, list[Json]]) -> dict[str, list[Json]]:
-    """These devices, as far as they are vGPUs; all others stay as the VM has them now."""
+    """Return the device entries of a VM with its vGPUs replaced by these. All other entries stay as they are now."""
     recorded = with_devices(machine, devices)
     if without_vgpus(recorded) == without_vgpus(machine):
         return recorded.devices
@@ -153,10 +153,10 @@ def put_into(machine: VmState, devices: Mapping[str, list[Json]]) -> dict[str, l
 
 
 def given(machine: VmState, gets: Mapping[str, int], device_names: Iterable[str]) -> dict[str, list[Json]]:
-    """The devices of a VM that gets these vGPUs. Entries keep their name, tag and options; the profile is exchanged.
+    """Return the devices of a VM that gets these vGPUs. Entries keep their name, tag and options; the profile changes.
 
-    A name that Harvester made of the device that the VM had says something about that device, so it is not kept for
-    another profile.
+    A name that Harvester generated from a device describes that device, so an entry with another profile does not
+    keep it.
     """
     if machine.vgpus == Counter(gets):
         return machine.devices
@@ -179,13 +179,13 @@ def given(machine: VmState, gets: Mapping[str, int], device_names: Iterable[str]
 
 
 def same_entries(one: Mapping[str, list[Json]], other: Mapping[str, list[Json]]) -> bool:
-    """From 1.8 on a webhook may move entries from one field to the other."""
+    """Compare device entries across both fields: from 1.8 on, a webhook may move entries to the other field."""
     return [entry for name in FIELDS for entry in one[name]] == [entry for name in FIELDS for entry in other[name]]
 
 
 @dataclass(frozen=True)
 class Batch:
-    """GPUs that are changed together, and the VMs that are stopped for it."""
+    """GPUs that are changed together, and the VMs that are stopped for the change."""
 
     gpus: tuple[GpuRecord, ...]
     vms: tuple[VmRecord, ...]
@@ -200,12 +200,12 @@ class Batch:
 
     @property
     def paths(self) -> list[str]:
-        """VMs first: the GPUs tell that they are done."""
+        """Return the paths, VMs first: a GPU's journal, which records that the batch is done, must outlast theirs."""
         return [*(journal.vm_path(vm.path) for vm in self.vms), *map(journal.gpu_path, self.gpu_names)]
 
 
 def batches_of(found: Mapping[str, Entry]) -> list[Batch]:
-    """Return the batches that a run had begun, from its journal. Planned ones were not touched."""
+    """Return the batches that a run had begun, from its journal. Planned batches were not changed."""
     gpus = {path.rsplit("/", 1)[-1]: entry for path, entry in found.items() if path.startswith(r.GPUS)}
     vms = {journal.said(path).removeprefix("VM "): entry for path, entry in found.items() if path not in gpus}
     vms = {path: entry for path, entry in vms.items() if "/" in path}
@@ -213,7 +213,7 @@ def batches_of(found: Mapping[str, Entry]) -> list[Batch]:
     for together in sorted({entry.gpus for entry in gpus.values() if entry.phase != PLANNED}):
         members = {name: gpus[name] for name in together if name in gpus}
         if any(entry.phase in (PLANNED, DONE) for entry in members.values()):
-            # The first VM is stopped when all GPUs are marked. Once one is done, only the journal is to be removed.
+            # No VM is stopped before all GPUs are marked. Once a GPU is done, only the journal has to be removed.
             continue
         paths = sorted({path for entry in members.values() for path in entry.vms})
         begun.append(
@@ -224,7 +224,7 @@ def batches_of(found: Mapping[str, Entry]) -> list[Batch]:
         )
     covered = {vm.path for batch in begun for vm in batch.vms}
     for path, entry in sorted(vms.items()):
-        # Its GPUs are not in the way, or their objects were made anew and have lost the journal.
+        # The VM is changed without GPUs, or the GPU objects were created again and have lost the journal.
         alone = not any(name in gpus for name in entry.gpus)
         if entry.before and path not in covered and alone:
             begun.append(Batch((), (VmRecord.read(path, entry),)))

@@ -2,10 +2,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Another layout on GPUs that VMs use, carried out: with a journal, so that a run that was cut off can be finished.
+"""Apply a new layout to GPUs that VMs use, with a journal, so that an interrupted run can be finished.
 
-Everything that a run needs to finish or to undo what it began is written down on the GPUs and VMs before the first VM
-is stopped. The steps look at what is there, not at what was done, so they can be taken again from any point.
+Before the first VM is stopped, the run writes everything that is needed to finish or undo it to the GPUs and VMs. The
+steps depend on the current state, not on what was already done, so they can be repeated from any point.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class ReprofileRefused(FleetError):
 
 
 class ReprofileFailed(FleetError):
-    """A step failed. `lost` is what could not be put back."""
+    """A step failed. `lost` describes what could not be restored."""
 
     code = "reprofile_failed"
     changed = True
@@ -103,7 +103,7 @@ class ReprofileFailed(FleetError):
 
 
 class StepFailed(FleetError):
-    """Told as the reason of a ReprofileFailed."""
+    """The reason of a ReprofileFailed."""
 
 
 @dataclass(frozen=True)
@@ -143,7 +143,7 @@ class ReprofileRequest:
 
     @property
     def digest(self) -> str:
-        """Tells whether two runs are about the same. How fast they go about it does not matter."""
+        """Return a digest that is equal for equal targets. Options that only affect the pace are left out."""
         vms = {
             path_of(vm): vm.get("vgpus")
             and sorted((str(one["profile"]).casefold(), int(one.get("count") or 1)) for one in vm["vgpus"])
@@ -285,7 +285,7 @@ class Reprofile:
         return [fleet.gpus[index].name for index in sorted(chosen)]
 
     def _paths(self, names: Sequence[str], cluster: Cluster) -> set[str]:
-        """The objects that the request is about."""
+        """Return the paths of the objects that the request is about."""
         labels = self._request.vm_labels
         vms = {path_of(vm) for vm in self._request.vms}
         for key, vm in cluster.snapshot.vms.items.items():
@@ -301,7 +301,7 @@ class Reprofile:
         shared = sorted(self._paths(names, cluster) & {path for some in others.values() for path in some})
         return f"{join_names(map(journal.said, shared))} {'belongs' if len(shared) == 1 else 'belong'} to"
 
-    # Runs that were cut off
+    # Interrupted runs
     def _undo_run(self, run: str, some: Mapping[str, Entry]) -> None:
         if any(entry.phase == journal.UNREADABLE for entry in some.values()):
             raise journal.Held(
@@ -320,7 +320,7 @@ class Reprofile:
         self._release(list(some))
 
     def _finish_run(self, run: str, some: Mapping[str, Entry]) -> bool:
-        """Finish what an earlier run of the same request has begun. False if it has ended by itself."""
+        """Finish an interrupted run of the same request. Return False if the run has ended by itself."""
         how = journal.wait_for_end(self._api, run, self._seconds)
         if how == "alive":
             raise journal.Held(
@@ -335,7 +335,7 @@ class Reprofile:
         return bool(begun)
 
     def _adopted(self, run: str) -> dict[str, Entry]:
-        """The journal of a run that is dead, as ours. Two that want it cannot both get it."""
+        """Take over the journal of a dead run. If two runs try, only one gets it."""
         cluster = self._read()
         found = journal.by_run(journal.entries(_items(cluster.snapshot.gpus), _items(cluster.snapshot.vms)))
         some = found.get(run, {})
@@ -343,9 +343,9 @@ class Reprofile:
             self._keeper.take(path, replace(entry, by=self._entry.by), over=run)
         return some
 
-    # Doing
+    # Applying
     def _do(self, cluster: Cluster, work: Sequence[Json]) -> None:
-        # Everything is taken before anything is touched, in the order of names.
+        # Take all objects, ordered by name, before changing any of them.
         gpus = sorted({name for change in work for name in change["gpus"]})
         vms = sorted({path_of(vm) for change in work for vm in change["vms"]})
         try:
@@ -371,11 +371,11 @@ class Reprofile:
         }
 
     def _noted(self, cluster: Cluster, change: Json) -> Batch:
-        """Write down what there is: first on the VMs, then on the GPUs. From then on it may be changed."""
+        """Write the current state to the journal, first on the VMs, then on the GPUs, before changing them."""
         gpus = tuple(GpuRecord.of(gpu) for gpu in cluster.snapshot.fleet.gpus if gpu.name in change["gpus"])
         names, paths = tuple(gpu.name for gpu in gpus), tuple(path_of(vm) for vm in change["vms"])
         together = replace(self._entry, gpus=names, vms=paths)
-        # A VM that is changed alone has nothing else to tell whether that has begun.
+        # For a VM that is changed without GPUs, no other entry records whether the change has begun.
         phase = PLANNED if gpus else CHANGING
         vms: list[VmRecord] = []
         for vm in change["vms"]:
@@ -403,7 +403,7 @@ class Reprofile:
         return Batch(gpus, tuple(vms))
 
     def _forward(self, batch: Batch, later: Collection[str] = ()) -> None:
-        """Bring GPUs and VMs to what was asked for, whatever was done of it before, or back to what they were."""
+        """Bring GPUs and VMs to the target, however much was already done. If that fails, restore them."""
         try:
             self._change(batch)
         except journal.Lost:
@@ -415,7 +415,7 @@ class Reprofile:
         self._end(batch, later)
 
     def _end(self, batch: Batch, later: Collection[str] = ()) -> None:
-        """Remove the journal of what is done or undone. What a later batch needs is planned again."""
+        """Remove the journal of a batch that is done or undone. Objects of a later batch get a planned entry again."""
         for name in batch.gpu_names:
             self._mark(name, DONE)
         for path in batch.paths:
@@ -432,7 +432,7 @@ class Reprofile:
         self._check(batch)
 
     def _must_be_freed(self, batch: Batch) -> list[VmRecord]:
-        """VMs to stop and to take the vGPUs from. Once the layout is there, only those that do not have theirs yet."""
+        """Return the VMs to stop and to detach vGPUs from: once the layout is in place, only VMs that lack vGPUs."""
         cluster = self._read()
         fleet = without(cluster.fleet_for_planning, {vm.path for vm in batch.vms})
         try:
@@ -468,7 +468,7 @@ class Reprofile:
         still: list[str] = []
 
         def ended(seen: Watcher) -> bool:
-            # Also one that has ended keeps its VM from starting again.
+            # An instance that has ended also keeps its VM from starting again.
             still[:] = [path for path in paths if seen.get(r.INSTANCES, path) is not None]
             return not still
 
@@ -501,7 +501,7 @@ class Reprofile:
         self.warnings += applied.warnings
 
     def _bring_back(self, vms: Sequence[VmRecord], *, before: bool) -> None:
-        """Give the VMs their vGPUs, new or old, and start those that ran. Each by itself: all are tried."""
+        """Give each VM its vGPUs, new or old, and start it if it ran. Try all VMs even if one fails."""
         if not vms:
             return
         names = list(self._read().snapshot.vgpus.items)
@@ -545,7 +545,7 @@ class Reprofile:
             raise _VmsFailed(failed)
 
     def _not_running(self, vms: Sequence[VmRecord]) -> dict[str, str]:
-        """Those that do not run after all the time there is, and what is known of it."""
+        """Return the VMs that do not run when the time is up, each with the reason if known."""
         late: dict[str, str] = {}
 
         def run(seen: Watcher) -> bool:
@@ -579,7 +579,7 @@ class Reprofile:
 
     # Undoing
     def _undone(self, batch: Batch) -> list[str]:
-        """Put back what was before, as far as possible, and remove the journal if that is all. Returns what was not."""
+        """Restore the previous state as far as possible, and remove the journal if complete. Return the failures."""
         lost: list[str] = []
 
         def tried(what: str, step: Callable[[], object]) -> None:
@@ -597,7 +597,7 @@ class Reprofile:
         lost.clear()
         fleet = self._read_or_none()
         if fleet is None or any(gpu.differs(fleet) for gpu in batch.gpus):
-            # What cannot be stopped keeps its vGPU. The next step tells whether that matters.
+            # A VM that cannot be stopped keeps its vGPU. The next step fails if that matters.
             tried("", lambda: self._free(batch.vms, batch.vms))
             lost.clear()
         if batch.gpus:
@@ -650,7 +650,7 @@ class Reprofile:
             )
 
     def _compare(self, batch: Batch, lost: list[str]) -> None:
-        """Nobody is told that everything is as it was before it was looked at."""
+        """Compare with the state before, so that the message claims a full restore only if it is verified."""
         snapshot = self._read().snapshot
         lost += [f"the layout of {gpu.name}" for gpu in batch.gpus if gpu.differs(snapshot.fleet)]
         for vm in batch.vms:
@@ -674,7 +674,7 @@ class Reprofile:
         return VmState(item, snapshot.instances.items.get(path), snapshot.version, snapshot.known)
 
     def _current(self, vm: VmRecord, item: Json) -> VmState:
-        """The VM as it is now. What types are called is asked once."""
+        """Return the current VM. The names of types are read once."""
         path = journal.vm_path(vm.path).replace("/virtualmachines/", "/virtualmachineinstances/")
         return VmState(item, self._api.get_or_none(path), self._types.version, self._types.known)
 
@@ -713,7 +713,7 @@ class Reprofile:
 
 
 class _VmsFailed(FleetError):
-    """The same, for each VM by itself."""
+    """Failures by VM."""
 
     def __init__(self, failed: Mapping[str, str]) -> None:
         said = " ".join(f"{path}: {why}" for path, why in sorted(failed.items()))

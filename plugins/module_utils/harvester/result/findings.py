@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Find inconsistencies that Harvester does not show and that cause problems later."""
+"""Find inconsistencies that Harvester does not report and that cause problems later."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.result.vm_fin
 
 @dataclass(frozen=True)
 class Finding:
-    """A detected problem. `device` is the device, VM or node that it is about."""
+    """A detected problem. `device` is the affected device, VM or node."""
 
     kind: str
     device: str
@@ -34,7 +34,7 @@ class Finding:
 
 
 def findings(snapshot: Snapshot, fleet: Fleet) -> list[Finding]:
-    """Return the findings on a fleet, which may be a part of the snapshot's. Findings on VMs include all nodes."""
+    """Return the findings on a fleet, which may be a part of the snapshot's fleet. Findings on VMs cover all nodes."""
     found = [
         Finding(
             "invalid_annotation",

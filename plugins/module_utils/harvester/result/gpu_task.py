@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The common part of the results of the modules that change GPUs."""
+"""Common part of the results of the modules that change GPUs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.settled_plan 
 
 @dataclass(frozen=True)
 class GpuTaskResult(Generic[P]):
-    """The common part of the results: the plan, and what was applied of it."""
+    """The plan, and what was applied of it."""
 
     planned: Planned[P]
     applied: ApplyResult

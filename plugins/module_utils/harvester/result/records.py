@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The records that modules return: those of the fleet, with the names a user needs to go on."""
+"""Records that modules return: the records of the fleet, with all spellings of the profiles."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Record = dict[str, Any]
 
 
 def spellings(type_name: str, version: HarvesterVersion) -> dict[str, str]:
-    """A type as this cluster spells it, and as other platforms do."""
+    """Return the spellings of a type on this cluster and on other platforms."""
     parsed = parse_or_none(type_name)
     listed = catalog.find_profile(type_name)
     return {
@@ -32,7 +32,7 @@ def spellings(type_name: str, version: HarvesterVersion) -> dict[str, str]:
 
 
 def profile_records(vgpus: Iterable[Record], version: HarvesterVersion) -> list[Record]:
-    """All spellings of the profiles that some vGPUs have: once each, since a thousand vGPUs may share one."""
+    """Return the spellings of the profiles of some vGPUs, once for each profile."""
     names = {vgpu["profile"] or vgpu["requested"] for vgpu in vgpus} - {None}
     return [spellings(name, version) for name in sorted(names)]
 
@@ -47,7 +47,7 @@ def is_enabled(gpu: Gpu, slot: Slot) -> bool:
 
 
 def vgpu_records(fleet: Fleet, shown: Callable[[Gpu, Slot], bool] = is_enabled) -> list[Record]:
-    """vGPUs in the fleet's order."""
+    """Return the records of vGPUs in the fleet's order."""
     return [vgpu_record(gpu, slot) for gpu, slot in fleet.slots() if shown(gpu, slot)]
 
 
@@ -58,7 +58,7 @@ def filtered(
     gpus: Sequence[str] | None = None,
     profiles: Sequence[str] | None = None,
 ) -> Fleet:
-    """A part of the fleet. A filter on GPUs also leaves out the nodes on which nothing is left.
+    """Return a part of the fleet. A filter on GPUs also leaves out the nodes without a matching GPU.
 
     None means no filter; an empty list selects nothing.
     """

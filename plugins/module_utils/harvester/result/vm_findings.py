@@ -21,7 +21,7 @@ def vm_findings(snapshot: Snapshot) -> Iterator[tuple[str, str, str]]:
             text += f" {described(machine.vgpus)}, which it gets at its next restart."
             yield "restart_required", key, text
         if machine.note_text and machine.note is None:
-            continue  # invalid_annotation, which is a finding of its own.
+            continue  # invalid_annotation is a separate finding.
         mended = plan(machine, machine.vgpus, restart=False)
         if mended.note_text != machine.note_text:
             text = f"VM {key} is stopped, and its allocation annotation names vGPUs that it does not request."

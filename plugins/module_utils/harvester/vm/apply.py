@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A VM given an exact set of vGPUs, restarted if that is asked for, until it runs with them."""
+"""Give a VM an exact set of vGPUs, restart it if requested, and wait until it runs with them."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class VmRequest:
         )
 
     def target(self, machine: VmState) -> dict[str, int]:
-        """Return how many vGPUs of each type the VM is to have."""
+        """Return how many vGPUs of each type the VM should have."""
         asked: dict[str, int] = {}
         for vgpu in self.vgpus or ():
             if vgpu["count"] < 1:
@@ -183,7 +183,7 @@ class VmChange:
 
             journal.refuse_held(vms=[vm])
 
-    # Reading and deciding
+    # Reading and planning
     def _machine(self) -> VmState:
         snapshot = self._cluster.snapshot
         vm = snapshot.vms.items.get(self._key)
@@ -246,7 +246,7 @@ class VmChange:
 
     # Applying
     def _dry_run(self, plan: VmPlan) -> None:
-        """The webhooks look at a dry run as at a real one. Someone else's change meanwhile would be taken up."""
+        """Send the plan as a dry run. Ignore a conflict: a run outside check mode plans again with the changed VM."""
         try:
             self._api.patch(self._path, plan.patch, dry_run=True)
         except Conflict:

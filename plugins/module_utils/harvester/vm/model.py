@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The vGPUs in a VirtualMachine: read in either era's field, written in the right one (harvester.md 12.1). Pure."""
+"""The vGPUs of a VirtualMachine, read from either field and written to the version's own (harvester.md 12.1). Pure."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.version impor
 
 Json = dict[str, Any]
 
-# Up to 1.7 vGPUs are `gpus`, from 1.8 on `hostDevices`, among devices that are passed through whole.
+# Up to 1.7 vGPUs are in `gpus`, from 1.8 on in `hostDevices`, next to passed-through devices.
 GPUS, HOST_DEVICES = "gpus", "hostDevices"
 FIELDS = (GPUS, HOST_DEVICES)
 NOTE_PARTS = {GPUS: "gpus", HOST_DEVICES: "hostdevices"}
@@ -39,7 +39,7 @@ def field_of(version: HarvesterVersion) -> str:
 
 @dataclass(frozen=True)
 class VmState:
-    """A VM with what its spec asks for, and what its running instance, if there is one, was started with."""
+    """A VM with the devices that its spec requests, and those that its running instance, if any, was started with."""
 
     vm: Json
     instance: Json | None
@@ -68,22 +68,22 @@ class VmState:
         return {name: list(devices.get(name) or []) for name in FIELDS}
 
     def type_of(self, device: Json) -> str | None:
-        """The vGPU type that a device asks for; None for anything else, such as a whole GPU passed through."""
+        """Return the vGPU type that a device requests, or None for other devices, such as a passed-through GPU."""
         resource = device.get("deviceName") or ""
         known = self.known.by_resource(resource)
         if known:
             return known
-        # Names that Harvester makes for PCI devices have no hyphens, so they never look like a profile.
+        # Names that Harvester generates for PCI devices have no hyphens, so they never look like a profile.
         return resource if resource.startswith("nvidia.com/") and parse_or_none(resource) else None
 
     @property
     def vgpus(self) -> Counter[str]:
-        """The types that the spec asks for."""
+        """Return the types that the spec requests."""
         return self.types(self.devices)
 
     @property
     def running_vgpus(self) -> Counter[str]:
-        """The types that the running instance was started with."""
+        """Return the types that the running instance was started with."""
         if not self.running:
             return Counter()
         domain = ((self.instance or {}).get("spec") or {}).get("domain") or {}
@@ -106,10 +106,10 @@ class VmState:
         return len(self.showing(self.devices[GPUS]))
 
     def showing(self, gpus: Sequence[Json]) -> list[int]:
-        """The positions of vGPUs to which KubeVirt gives a boot display (a display with ramFB).
+        """Return the positions of vGPUs to which KubeVirt gives a boot display (a display with ramFB).
 
-        Up to KubeVirt 1.2 each vGPU without options gets one. From 1.3 on the first one gets it if no entry says
-        anything about displays; as soon as one does, those that do not say anything get none.
+        Up to KubeVirt 1.2, each vGPU without options gets a boot display. From 1.3 on, the first vGPU gets it if no
+        entry has a display setting. If any entry has one, entries without the setting get no display.
         """
         vgpus = [index for index, gpu in enumerate(gpus) if self.type_of(gpu)]
         if self.version.display_for_each_vgpu:
@@ -124,11 +124,11 @@ class VmState:
 
     @cached_property
     def note(self) -> dict[str, dict[str, list[str]]] | None:
-        """Devices by part and resource; None for a note that is no note."""
+        """Return the devices by part and resource, or None if the annotation is invalid."""
         return read_note(self.note_text)
 
     def allocated(self) -> dict[str, list[str]]:
-        """The devices that the running VM really got, by vGPU type."""
+        """Return the devices that the running VM really has, by vGPU type."""
         found: dict[str, list[str]] = {}
         for resources in (self.note or {}).values() if self.running else ():
             for resource, devices in resources.items():
@@ -148,7 +148,7 @@ class VmState:
 
 @dataclass(frozen=True)
 class VmPlan:
-    """The devices and the note as they are and as they will be. `restart` is what the plan would do to the VM."""
+    """The devices and the allocation annotation before and after. `restart` is whether the plan restarts the VM."""
 
     machine: VmState
     devices: Mapping[str, list[Json]]
@@ -169,12 +169,12 @@ class VmPlan:
 
     @property
     def restart_required(self) -> bool:
-        """After the plan was carried out."""
+        """Return whether a restart is required after the plan was applied."""
         return self.machine.running and not self.restart and self.vgpus != self.machine.running_vgpus
 
     @property
     def patch(self) -> Json:
-        """A merge patch, refused by the API server if the VM has changed since it was read."""
+        """Return a merge patch that the API server refuses if the VM has changed since it was read."""
         metadata: Json = {"resourceVersion": self.machine.vm["metadata"].get("resourceVersion")}
         if self.note_text != self.machine.note_text:
             metadata["annotations"] = {r.ALLOCATION_NOTE: self.note_text}
@@ -199,18 +199,18 @@ def _only_filled(devices: Mapping[str, list[Json]]) -> Json:
 
 
 def plan(machine: VmState, target: Mapping[str, int], *, restart: bool) -> VmPlan:
-    """`target` is how many of each type there shall be, and none of any other."""
+    """Plan the exact count of each type in `target`, and no other types."""
     found = planned(machine, _arranged(machine, target))
     return replace(found, restart=restart and found.restart_required)
 
 
 def planned(machine: VmState, devices: Mapping[str, list[Json]]) -> VmPlan:
-    """Exactly these devices."""
+    """Plan exactly these devices."""
     return VmPlan(machine, devices, _remaining_note(machine, devices))
 
 
 def _arranged(machine: VmState, target: Mapping[str, int]) -> dict[str, list[Json]]:
-    """Devices that are wanted stay, the first of each type first."""
+    """Return the device entries for the target. Keep existing entries, the first of each type first."""
     field = field_of(machine.version)
     left = dict(target)
     kept: dict[str, list[Json]] = {name: [] for name in FIELDS}
@@ -235,7 +235,7 @@ def _arranged(machine: VmState, target: Mapping[str, int]) -> dict[str, list[Jso
 
 
 def _name(machine: VmState, devices: dict[str, list[Json]]) -> None:
-    """Names are labels only, but two alike keep a VM from booting; what Harvester made of them is left alone."""
+    """Give unnamed or duplicate entries a new name: a VM with two equal names does not boot. Keep all other names."""
     every = [device for name in FIELDS for device in devices[name]]
     taken = {device.get("name", "") for device in every}
     seen = {device.get("name", "") for device in every if machine.type_of(device) is None}
@@ -252,9 +252,9 @@ def _name(machine: VmState, devices: dict[str, list[Json]]) -> None:
 
 
 def _with_one_display(machine: VmState, gpus: list[Json]) -> list[Json]:
-    """Of several vGPUs one has the boot display, and each entry says so, which is right in all versions of KubeVirt.
+    """Give one of several vGPUs the boot display, set explicitly on each entry for all versions of KubeVirt.
 
-    A VM that starts as it is, and has the right vGPUs, is left alone.
+    A VM that can start and has the right vGPUs is not changed.
     """
     before = machine.devices[GPUS]
     if gpus == before and machine.displays <= 1:
@@ -267,7 +267,7 @@ def _with_one_display(machine: VmState, gpus: list[Json]) -> list[Json]:
 
 
 def _keeping_display(machine: VmState, gpus: list[Json], vgpus: list[int]) -> int | None:
-    """The vGPU that has the display keeps it, or passes it on if it goes. None for a VM that has none by choice."""
+    """Return the vGPU that keeps or inherits the boot display, or None if the VM has none by choice."""
     before = machine.devices[GPUS]
     shown = [before[index].get("name") for index in machine.showing(before)]
     if not shown and any(machine.type_of(gpu) for gpu in before):
@@ -302,9 +302,10 @@ def _displaying(gpu: Json, enabled: bool) -> Json:
 
 
 def _remaining_note(machine: VmState, devices: Mapping[str, list[Json]]) -> str | None:
-    """Up to 1.8 a stopped VM keeps devices from being disabled that it no longer requests (harvester.md 12.5).
+    """Return the annotation without devices that a stopped VM no longer requests.
 
-    A note that is not JSON stops Harvester's controllers on all nodes, so it goes as well (harvester.md 4.4).
+    Up to 1.8, such devices cannot be disabled while the annotation names them (harvester.md 12.5).
+    An annotation that is not JSON stops the controllers on all nodes, so it is removed as well (harvester.md 4.4).
     """
     if machine.running or machine.note_text is None or not machine.version.keeps_stale_annotations:
         return machine.note_text
@@ -318,7 +319,7 @@ def _remaining_note(machine: VmState, devices: Mapping[str, list[Json]]) -> str 
     for part, resources in machine.note.items():
         for resource, noted in resources.items():
             names = asked.get(resource, [])
-            # Those the spec names first: Harvester wrote them there when the VM stopped.
+            # Prefer the devices that the spec names: Harvester wrote them there when the VM stopped.
             ordered = sorted(noted, key=lambda device: device not in names)[: len(names)]
             stay = [device for device in noted if device in ordered]
             if stay:

@@ -16,7 +16,7 @@ from ansible_collections.vgpu.fleet.plugins.module_utils.fleet import catalog
 from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.model import Fleet
 from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.profile import Profile, board_key, parse_or_none
 
-# On these the series alone decides whether a VM may have several (Harvester's page on vGPUs).
+# On these boards, the series alone decides whether a VM may have several vGPUs (Harvester's page on vGPUs).
 SEVERAL_OF_ANY_Q = ("a2", "a16")
 
 _ADDRESS = re.compile("[0-9a-f]{9}")
@@ -35,7 +35,7 @@ class NoRoom(FleetError):
 
 
 def refuse_what_cannot_boot(vm: str, vgpus: Mapping[str, int]) -> None:
-    """Rules of NVIDIA's driver, which nothing checks before the guest starts."""
+    """Apply rules of NVIDIA's driver that nothing else checks before the guest starts."""
     profiles = _profiles(vgpus)
     boards = {profile.board for profile in profiles}
     if len(boards) > 1:
@@ -75,7 +75,7 @@ def warnings(vm: str, vgpus: Mapping[str, int], *, compute: bool) -> Iterator[st
 
 
 def refuse_what_no_node_has(vm: str, vgpus: Mapping[str, int], fleet: Fleet) -> None:
-    """All vGPUs of a VM come from one node. Counted is what the nodes offer, whoever has it now."""
+    """Refuse vGPUs that no single node offers, whether or not other VMs have them now."""
     offered = {node.name: node.advertised or {} for node in fleet.ordered_nodes}
     for profile in sorted(vgpus):
         if not any(amounts.get(profile) for amounts in offered.values()):
@@ -97,7 +97,7 @@ def refuse_what_no_node_has(vm: str, vgpus: Mapping[str, int], fleet: Fleet) -> 
 
 
 def refuse_devices_of_different_nodes(vm: str, devices: Iterable[str], nodes: Iterable[str]) -> None:
-    """Return the device names that are PCI devices: the webhook wants all of them on one node (harvester.md 10.2)."""
+    """Refuse PCI devices of different nodes: the webhook requires all of them on one node (harvester.md 10.2)."""
     known = sorted(nodes, key=len, reverse=True)
     places = {device: _node_of(device, known) for device in devices}
     found = {device: node for device, node in places.items() if node}
@@ -110,7 +110,7 @@ def refuse_devices_of_different_nodes(vm: str, devices: Iterable[str], nodes: It
 
 
 def _node_of(device: str, nodes: Iterable[str]) -> str | None:
-    # A PCI device is named after its node and its address, of nine hexadecimal digits.
+    # The name of a PCI device consists of its node and its address, of nine hexadecimal digits.
     for node in nodes:
         if device.startswith(f"{node}-") and _ADDRESS.fullmatch(device[len(node) + 1 :]):
             return node
@@ -118,7 +118,7 @@ def _node_of(device: str, nodes: Iterable[str]) -> str | None:
 
 
 def node_with_room(vm: str, vgpus: Mapping[str, int], fleet: Fleet) -> str | None:
-    """A node on which the VM could start now, its own present vGPUs being free by then."""
+    """Return a node on which the VM could start now. The VM's own current vGPUs count as free."""
     available = replace(Availability(fleet, select_nodes(fleet, None)), released=frozenset((vm,)))
     for node, counts in available.by_node.items():
         if all(name in counts and counts[name].free_now >= count for name, count in vgpus.items()):
