@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Requests to the API server as raw JSON on fixed paths, and its errors in our words."""
+"""Client for the Kubernetes API: raw JSON on fixed paths, with typed errors."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ from ansible_collections.vgpu.fleet.plugins.module_utils.kube.connection import 
 Json = dict[str, Any]
 
 MERGE_PATCH = "application/merge-patch+json"
-# Several writes at a time are plenty: the controllers behind the API handle five requests a second.
+# A few parallel writes are sufficient: the controllers behind the API handle five requests a second.
 CONNECTIONS = 8
 RETRIES = 5
 DENIAL = "denied the request"
-# Says of itself that it was not carried out, so that anything may be sent again.
+# The server states that it did not process the request, so any request may be sent again.
 NOT_DONE = (429, 503)
-# The server or a proxy before it is in trouble, perhaps for a moment only. Writes are not sent again: whether they
-# were carried out is unknown, and a webhook's refusal is a 500 as well (harvester.md 10.1).
+# The server or a proxy in front of it fails, perhaps only for a moment. Writes are not sent again: it is unknown
+# whether they were carried out, and a webhook's refusal is a 500 as well (harvester.md 10.1).
 IN_TROUBLE = (500, 502, 504)
 
 
 class ApiError(FleetError):
-    """An answer of the API server that is not a success."""
+    """An error response of the API server."""
 
     code = "api_error"
 
@@ -58,7 +58,7 @@ class Conflict(ApiError):
 
 
 class AdmissionDenied(ApiError):
-    """A webhook said no. It arrives as HTTP 500, and asking again does not help (harvester.md 10.1)."""
+    """A refusal by an admission webhook. The status is HTTP 500, and a retry does not help (harvester.md 10.1)."""
 
     code = "denied"
 
@@ -77,13 +77,13 @@ class Unauthorized(ApiError):
 
 
 class NotKubernetes(BadConnection):
-    """Somebody answers, but not a Kubernetes API server."""
+    """The server that answers is not a Kubernetes API server."""
 
     code = "not_kubernetes"
 
 
 class ConnectionBroken(BadConnection):
-    """Someone was there, and the connection ended before the answer."""
+    """The server was reached, and the connection ended before the answer."""
 
 
 class ApiClient:
@@ -141,7 +141,7 @@ class ApiClient:
         return self._request("PUT", path, body=body)
 
     def act(self, path: str) -> None:
-        """An action that is a subresource, such as KubeVirt's restart. It answers with plain text or nothing."""
+        """Post to a subresource, such as KubeVirt's restart. Its answer is plain text or empty."""
         self._answer("PUT", path, {}, {}, "application/json", accept="*/*", repeatable=False)
 
     def post(self, path: str, body: Any, *, dry_run: bool = False) -> Json:
@@ -151,7 +151,7 @@ class ApiClient:
         return self._request("DELETE", path)
 
     def together(self, calls: list[Callable[[], Any]]) -> list[Any]:
-        """Run calls side by side; the first error is raised once all have ended."""
+        """Run calls in parallel. Raise the first error once all calls have ended."""
         if len(calls) == 1:
             return [calls[0]()]
         with ThreadPoolExecutor(max_workers=CONNECTIONS) as pool:
@@ -161,7 +161,7 @@ class ApiClient:
     def watch(
         self, path: str, revision: str, seconds: float, *, opened: Callable[[], None] | None = None
     ) -> Iterator[Json]:
-        """Events since a revision, for so many seconds at the longest. `opened` is called once it is accepted."""
+        """Yield the events since a revision, for at most `seconds`. Call `opened` once the server accepts the watch."""
         query = {
             "watch": "1",
             "resourceVersion": revision,
@@ -209,7 +209,7 @@ class ApiClient:
         repeatable: bool,
         accept: str | None = None,
     ) -> Any:
-        """The answer if it is a success. `repeatable` is what does no harm when it is sent twice."""
+        """Return a successful answer. A request is `repeatable` if sending it twice does no harm."""
         for attempt in range(RETRIES + 1):
             try:
                 with self._turns:
@@ -217,7 +217,7 @@ class ApiClient:
                         method, path, query, body, content_type, accept=accept, stream=False, timeout=60
                     )
             except BadConnection as error:
-                # Once it has answered, it may be restarting.
+                # A server that has answered before may be restarting.
                 there = self._reached or isinstance(error, ConnectionBroken)
                 if not there or not repeatable or attempt == RETRIES:
                     raise
@@ -238,7 +238,7 @@ class ApiClient:
 
     @property
     def now(self) -> float:
-        """The server's time, by the last answer that told it: the machine that runs the task may be wrong."""
+        """Return the server's time, based on its last answer with a date: the local clock may be wrong."""
         return time.time() + self._ahead
 
     def _note_time(self, answer: Any) -> None:
@@ -281,7 +281,7 @@ class ApiClient:
                 hint="Check host, proxy and certificates.",
             ) from error
         except (ValueError, TypeError) as error:
-            # Of a header, a URL or a host name. The error's text could hold credentials.
+            # An invalid header, URL or host name. The text of the error could contain credentials.
             raise BadConnection(
                 f"The request to {self._base} cannot be sent: a connection setting is not valid "
                 f"({type(error).__name__}).",
@@ -312,7 +312,7 @@ def _proxied(access: ConnectionConfig, proxy: str, settings: dict[str, Any]) -> 
 def _socks_proxied(proxy: str, settings: dict[str, Any]) -> Any:
     try:
         with warnings.catch_warnings():
-            # It warns of what we are about to say.
+            # The import warns about the missing package, which the error below reports.
             warnings.simplefilter("ignore")
             from urllib3.contrib.socks import SOCKSProxyManager
     except ImportError as error:
@@ -331,9 +331,9 @@ def _parsed(data: bytes, answer: Any, base: str) -> Json:
 
 
 def _not_kubernetes(answer: Any, base: str) -> NotKubernetes:
-    """Of an answer that is not an object in JSON: a redirection, or a page for people."""
+    """Return the error for an answer that is not a JSON object, such as a redirect or an HTML page."""
     kind = str(answer.headers.get("Content-Type") or "no content type").split(";", maxsplit=1)[0]
-    # Without what follows the path: it may name a session.
+    # Omit the query, which may identify a session.
     place = str(answer.headers.get("Location") or "").split("?", maxsplit=1)[0]
     what = f"it redirects to {place}" if place else f"it sent {kind} instead of JSON"
     return NotKubernetes(
@@ -349,12 +349,12 @@ def _cause(error: BaseException) -> str:
 
 
 def _headers(access: ConnectionConfig) -> Any:
-    # Older versions do not export it at the top.
+    # Older versions of urllib3 do not export the class at the top level.
     from urllib3._collections import HTTPHeaderDict
 
     headers = HTTPHeaderDict({"Accept": "application/json", "User-Agent": "vgpu.fleet", **access.headers()})
     for group in access.impersonate_groups:
-        # One header each: with a comma it would be one group of that name.
+        # One header for each group: a comma would become part of a single group name.
         headers.add("Impersonate-Group", group)
     return headers
 

@@ -23,7 +23,7 @@ from ansible_collections.vgpu.fleet.plugins.module_utils.errors import FleetErro
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
 
-# Options that say where the cluster is and who we are there, by their variables.
+# Options for the address and the credentials of the cluster, by environment variable.
 IDENTITY = {
     "K8S_AUTH_KUBECONFIG": "kubeconfig",
     "K8S_AUTH_CONTEXT": "context",
@@ -34,7 +34,7 @@ IDENTITY = {
     "K8S_AUTH_CERT_FILE": "client_cert",
     "K8S_AUTH_KEY_FILE": "client_key",
 }
-# Options that say how to verify it. In the environment they are about the cluster that the environment names.
+# Options for the verification of the server. The variables apply to the cluster that the environment names.
 VERIFICATION = {"K8S_AUTH_SSL_CA_CERT": "ca_cert", "K8S_AUTH_VERIFY_SSL": "validate_certs"}
 SWITCHED_OFF = ("0", "false", "n", "no", "off", "f")
 
@@ -55,7 +55,7 @@ class MissingLibrary(FleetError):
 
 @dataclass(frozen=True)
 class ConnectionConfig:
-    """Everything needed to talk to one API server. Secrets are kept out of its printed form."""
+    """Address, credentials and TLS settings for one API server. Secrets are excluded from its repr."""
 
     host: str
     token: str | None = field(default=None, repr=False)
@@ -88,7 +88,7 @@ class ConnectionConfig:
     def tls(self) -> ssl.SSLContext:
         try:
             if self.verify:
-                # Without an authority of its own the system's are read, which takes a moment.
+                # Without a CA certificate, this loads the certificates of the system, which takes a moment.
                 context = ssl.create_default_context(
                     cafile=self.ca_cert, cadata=self.ca_data.decode() if self.ca_data else None
                 )
@@ -104,15 +104,15 @@ class ConnectionConfig:
                 f"The certificates for {self.host} cannot be used: {error}.",
                 hint="Check ca_cert, client_cert and client_key, or the kubeconfig they come from.",
             ) from error
-        # urllib3 sets them for each connection anew. Another thread that begins one at that moment would greet the
-        # server with memory that OpenSSL is about to free, and be answered by a "decode error".
+        # urllib3 sets the protocols for each new connection. Another thread that connects at that moment would send
+        # memory that OpenSSL is about to free, and get a "decode error".
         context.set_alpn_protocols(["http/1.1"])
         context.set_alpn_protocols = _is_set  # type: ignore[method-assign, assignment]
         return context
 
     @contextmanager
     def _client_files(self) -> Iterator[tuple[str, str] | None]:
-        """The ssl module reads key pairs from files only."""
+        """Yield the files of the client certificate and key: the ssl module reads key pairs only from files."""
         if self.client_cert and self.client_key:
             yield self.client_cert, self.client_key
         elif self.client_cert_data and self.client_key_data:
@@ -126,14 +126,14 @@ class ConnectionConfig:
 
 
 def _is_set(_protocols: Sequence[str]) -> None:
-    """In place of the method that would set them."""
+    """Replace the method that sets the ALPN protocols, which are already set."""
 
 
 def completed(params: Mapping[str, Any], environment: Mapping[str, str]) -> dict[str, Any]:
-    """Options with what the environment says of where the cluster is and who we are there.
+    """Return the options, completed with the address and the credentials from the environment.
 
-    It is not asked where options say both: its credentials, its authority and whether to verify at all may be those of
-    another cluster.
+    If the options contain both, ignore the environment: its credentials, its CA certificate and its verification
+    setting may belong to another cluster.
     """
     given = {option: value for option, value in params.items() if value is not None}
     names = {**IDENTITY, **VERIFICATION}
@@ -143,10 +143,10 @@ def completed(params: Mapping[str, Any], environment: Mapping[str, str]) -> dict
     if "ca_cert" in found:
         found["ca_cert"] = os.path.expanduser(found["ca_cert"])
     if "validate_certs" in found:
-        # Whatever does not clearly say no verifies.
+        # Verify the certificate unless the value clearly disables it.
         found["validate_certs"] = found["validate_certs"].strip().lower() not in SWITCHED_OFF
     if is_complete(given):
-        # A file may have a context of that name.
+        # The context may belong to a kubeconfig file.
         left = () if isinstance(given.get("kubeconfig"), Mapping) else ("context",)
         found = {option: value for option, value in found.items() if option in left}
     return {**found, **given}
@@ -191,7 +191,7 @@ def _is_url(host: str) -> bool:
 
 
 def _checked(access: ConnectionConfig) -> ConnectionConfig:
-    """The same with a token that can be sent. One that was read from a file often ends with a newline."""
+    """Return the connection with a valid token. Tokens from files often end with a newline."""
     token = access.token.strip() if access.token else None
     headers = {
         "The token (api_key, or that of the kubeconfig)": token,
@@ -200,7 +200,7 @@ def _checked(access: ConnectionConfig) -> ConnectionConfig:
         "proxy_headers.user_agent": access.proxy_headers.get("user_agent"),
     }
     for name, value in headers.items():
-        # The value itself is not told: it may be a secret.
+        # Do not show the value: it may be a secret.
         if value and not (value.isprintable() and value.isascii()):
             raise BadConnection(
                 f"{name} has characters that cannot be sent in an HTTP header, such as a line break.",
@@ -210,7 +210,7 @@ def _checked(access: ConnectionConfig) -> ConnectionConfig:
 
 
 def _base(params: Mapping[str, Any]) -> ConnectionConfig:
-    """The same order of precedence as in kubernetes.core."""
+    """Return the connection in the same order of precedence as kubernetes.core."""
     if params.get("host") and has_credentials(params):
         return ConnectionConfig(host=params["host"])
     if isinstance(params.get("kubeconfig"), Mapping):
@@ -228,7 +228,7 @@ def _base(params: Mapping[str, Any]) -> ConnectionConfig:
         return _from_library(os.pathsep.join(paths), params)
     path = Path(paths[0] if paths else "~/.kube/config").expanduser()
     if not path.is_file() and params.get("host") and not params.get("context"):
-        # Nobody says who we are, so the API server decides what anonymous users may do.
+        # Without credentials, the API server decides what anonymous users may do.
         return ConnectionConfig(host=params["host"])
     if not path.is_file():
         raise BadConnection(
@@ -259,7 +259,7 @@ def _from_file(path: Path, params: Mapping[str, Any]) -> ConnectionConfig:
     except ImportError as error:
         raise MissingLibrary("PyYAML", "A kubeconfig file") from error
     try:
-        # The C loader of libyaml, where there is one: the other takes longer than the request that follows.
+        # Prefer the C loader of libyaml: the Python loader takes longer than the request that follows.
         content = yaml.load(path.read_text(), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
     except OSError as error:
         raise BadConnection(f"The kubeconfig {path} cannot be read: {error.strerror}.") from error
@@ -269,7 +269,7 @@ def _from_file(path: Path, params: Mapping[str, Any]) -> ConnectionConfig:
 
 
 def runs_a_program(content: Mapping[str, Any], context: str | None) -> bool:
-    """Return whether the kubeconfig has no credentials, but a plugin or provider that gets them."""
+    """Return whether the kubeconfig has no credentials, but a plugin or provider that returns them."""
     return _needs_library(_chosen(content, context, "the option kubeconfig")[1])
 
 
@@ -278,7 +278,7 @@ def _needs_library(user: Mapping[str, Any]) -> bool:
 
 
 def _chosen(content: Any, context: str | None, origin: str) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
-    """Cluster and user of the context that counts."""
+    """Return the cluster and the user of the selected context."""
     if not isinstance(content, Mapping):
         raise BadConnection(f"There is no configuration in {origin}.")
     chosen = _named(content, "contexts", "context", context or content.get("current-context"), origin)
@@ -292,7 +292,7 @@ def _from_content(content: Any, params: Mapping[str, Any], origin: str, path: Pa
     if not cluster.get("server"):
         raise BadConnection(f"A cluster in {origin} has no server.")
     if _needs_library(user):
-        # Credentials that a program hands out are the library's business; it costs a second to import.
+        # The kubernetes library gets credentials from external programs. Its import takes a second.
         return _from_library(content if path == Path() else path, params)
     folder = path.parent
 
@@ -341,7 +341,7 @@ def _named(content: Mapping[str, Any], section: str, key: str, name: Any, origin
     entries = content.get(section) or []
     if not isinstance(entries, list) or not all(isinstance(entry, Mapping) for entry in entries):
         raise BadConnection(f"{section} in {origin} is not a list of mappings.", hint="It is not a valid kubeconfig.")
-    # Names are compared as texts: YAML reads digits as a number.
+    # Compare names as strings: YAML reads digits as a number.
     found = {str(entry.get("name")): entry.get(key) or {} for entry in entries}
     if str(name) not in found:
         known = ", ".join(sorted(found)) or "none"
@@ -372,7 +372,7 @@ def _from_library(source: Path | str | Mapping[str, Any], params: Mapping[str, A
     except config.ConfigException as error:
         raise BadConnection(f"The kubeconfig cannot be used: {error}.") from error
     except Exception as error:
-        # The library lets through whatever its parsers and the program raise. The text could hold credentials.
+        # The library raises arbitrary errors of its parsers and of the program. Their text could contain credentials.
         raise BadConnection(
             f"The kubeconfig cannot be used: it makes the Python package kubernetes fail with {type(error).__name__}.",
             hint="Try it with kubectl, which tells more.",
@@ -394,6 +394,6 @@ def _from_library(source: Path | str | Mapping[str, Any], params: Mapping[str, A
 
 
 def _pair(encoded: str) -> tuple[str, str]:
-    """User and password as the library keeps them: as a header."""
+    """Return user and password from the authorization header in which the library keeps them."""
     user, _colon, password = base64.b64decode(encoded).decode(errors="replace").partition(":")
     return user, password

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A kubeconfig for a connection that is known."""
+"""Kubeconfig documents for a known connection."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 
 Json = dict[str, Any]
 
-# The one cluster, user and context of a kubeconfig that we write.
+# The name of the cluster, user and context in a generated kubeconfig.
 NAME = "vgpu-fleet"
 
 
 def document(access: ConnectionConfig) -> Json:
-    """A kubeconfig for one connection, with nothing in it but that."""
+    """Return a kubeconfig that contains one connection only."""
     cluster = {
         "server": access.host,
         "certificate-authority": access.ca_cert if access.verify else None,

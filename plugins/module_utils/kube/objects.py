@@ -15,7 +15,7 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True)
 class ObjectList:
-    """A list as the API gave it, by name (namespace/name for what lives in one)."""
+    """A list from the API, by name (namespace/name for namespaced objects)."""
 
     items: Mapping[str, Json] = field(default_factory=dict)
     revision: str = "0"
@@ -27,7 +27,7 @@ class ObjectList:
 
 
 def whole(item: Json) -> Json:
-    """An object whose spec is there and holds no nulls: Harvester's definitions allow both, and they mean absent."""
+    """Return an object with a spec and without nulls: Harvester's definitions allow both, and both mean absent."""
     spec = item.get("spec")
     if isinstance(spec, dict) and None not in spec.values():
         return item

@@ -17,7 +17,7 @@ def _option(variable: str, **spec: Any) -> dict[str, Any]:
 
 
 def connection_spec() -> dict[str, dict[str, Any]]:
-    """Return the options of a connection. Unset ones can come from the environment: see `connection`."""
+    """Return the connection options. Unset options can come from the environment: see `connection`."""
     return {
         "kubeconfig": {"type": KUBECONFIG_TYPE},
         "context": {"type": "str"},

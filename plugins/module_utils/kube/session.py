@@ -2,10 +2,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A connection for modules of kubernetes.core that does not pass any secret as an argument.
+"""Connection for modules of kubernetes.core that does not pass any secret as an argument.
 
-When such a module cannot reach its API server, the action plugin of kubernetes.core returns the task's arguments as
-they are. Variables in `environment` are no way out: Ansible prints them with the command that it runs, from -vvv on.
+When such a module cannot reach its API server, the action plugin of kubernetes.core returns the task's arguments
+unchanged. Variables in `environment` do not help: from -vvv on, Ansible prints them with the command that it runs.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from ansible_collections.vgpu.fleet.plugins.module_utils.redaction import secret
 FOLDER = "vgpu-fleet-session-"
 FILE = "kubeconfig"
 
-# Options that may be shown, and that a kubeconfig has no place for or that win over it.
+# Options without secrets that a kubeconfig cannot contain or that override it.
 PASSED_ON = (
     "ca_cert",
     "validate_certs",
@@ -52,7 +52,7 @@ class Session:
 
 
 def prepare(given: Mapping[str, Any], access: ConnectionConfig, environment: Mapping[str, str]) -> Session:
-    """`access` is what the options lead to. Options that are not given are None or missing."""
+    """Prepare the session for a connection. `access` is the connection that the options lead to."""
     given = {option: value for option, value in given.items() if value is not None}
     headers = given.get("proxy_headers") or {}
     if any(headers.get(name) for name in ("proxy_basic_auth", "basic_auth")):
@@ -78,7 +78,7 @@ def _has_secrets(given: Mapping[str, Any]) -> bool:
 def _content(given: Mapping[str, Any], access: ConnectionConfig) -> Mapping[str, Any]:
     source = given.get("kubeconfig")
     if isinstance(source, Mapping) and accesses.runs_a_program(source, given.get("context")):
-        # Its credentials may have to be renewed, so the program stays in it.
+        # The program may have to renew the credentials, so keep it in the kubeconfig.
         return {**source, "current-context": given.get("context") or source.get("current-context")}
     return kubeconfig.document(access)
 
@@ -86,9 +86,9 @@ def _content(given: Mapping[str, Any], access: ConnectionConfig) -> Mapping[str,
 def _overrides(
     options: Mapping[str, Any], access: ConnectionConfig, environment: Mapping[str, str], context: str | None = None
 ) -> dict[str, Any]:
-    """What keeps kubernetes.core from taking variables of another cluster.
+    """Return the options that keep kubernetes.core from using environment variables of another cluster.
 
-    An empty api_key does not hide the token of the kubeconfig: the client reads that again for each request.
+    An empty api_key does not hide the token of the kubeconfig: the client reads the token again for each request.
     """
     certificate = access.client_cert or access.client_cert_data
     values: dict[str, Any] = {"host": access.host, "api_key": "", "username": "", "password": ""}
@@ -108,7 +108,7 @@ def _overrides(
 
 
 def write(content: Mapping[str, Any]) -> Path:
-    """Only for the user that runs the module: folder and file are closed to others from the beginning."""
+    """Write the kubeconfig. Folder and file are accessible only to the user that runs the module."""
     path = Path(tempfile.mkdtemp(prefix=FOLDER)) / FILE
     with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
         json.dump(content, file)
@@ -116,7 +116,7 @@ def write(content: Mapping[str, Any]) -> Path:
 
 
 def remove(path: Path) -> None:
-    """Nothing but what `write` has made, which may be gone already."""
+    """Remove a kubeconfig that `write` has created, if it still exists. Refuse any other file."""
     if path.name != FILE or not path.parent.name.startswith(FOLDER):
         raise NotASession(
             f"{path} is not a kubeconfig that kubernetes_session has written, so it stays.",

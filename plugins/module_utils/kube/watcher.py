@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Lists kept up to date by one watch each, and waits for conditions on them."""
+"""Lists that watches keep up to date, and waits for conditions on them."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from ansible_collections.vgpu.fleet.plugins.module_utils.kube.objects import Obj
 GONE = 410
 PAUSE = 0.5
 OPENING_SECONDS = 10.0
-# An API server that has not answered for so long ends a wait: nothing can be learned from waiting longer.
+# A wait ends if the API server has not answered for this long: longer waiting is pointless.
 GONE_SECONDS = 60.0
-# How often to look for a cause that makes further waiting pointless, at most and as a share of the time.
+# How often to check for a cause that makes further waiting pointless: at most, and as a share of the time.
 LOOK_SECONDS = 15.0
 LOOK_SHARE = 0.05
 
@@ -42,7 +42,7 @@ class ApiServerGone(FleetError):
 
 
 class _Waiter:
-    """Someone who is only woken for changes of certain objects, and told which they were."""
+    """A waiting thread that is woken only for changes of certain objects, with the names of the changed objects."""
 
     def __init__(self, lock: threading.RLock, names: Collection[str] | None) -> None:
         self.names = None if names is None else frozenset(names)
@@ -57,19 +57,19 @@ class _Waiter:
 
 
 class Watcher:
-    """What the cluster looks like now, as far as a few resources go.
+    """The current state of a few resources of the cluster.
 
-    Use as a context: `with Observation(api, {r.VGPUS: snapshot.vgpus}, seconds=300) as seen:`. The time is that of all
-    waits together. Several threads may wait at once. The watches begin with `open`, or with the first wait that has to
-    wait, and bring everything that happened since the lists were read.
+    Use as a context manager: `with Watcher(api, {r.VGPUS: snapshot.vgpus}, seconds=300) as seen:`. All waits share the
+    time limit. Several threads may wait in parallel. The watches begin with `open`, or with the first wait that has to
+    wait, and deliver all changes since the lists were read.
 
-    `inspect` sees every object that is newer than the last one seen, None in place of one that was deleted. An error
-    that it returns ends all waits. `related` returns the name of another object, or nothing, whose waits an object
-    concerns as well.
+    `inspect` gets every object that is newer than the last one seen, or None if the object was deleted. An error that
+    it returns ends all waits. `related` returns the name of another object whose waits depend on the object as well, or
+    an empty text.
 
-    `describe` returns the state of the wait in one line, for people who watch the task. `find_cause` returns an error
-    if something makes it certain that waiting is pointless. Unless the client is told not to fail fast, that error ends
-    all waits, and so does an API server that stops answering.
+    `describe` returns the state of the wait in one line, for users who watch the task. `find_cause` returns an error
+    if it is certain that waiting is pointless. That error ends all waits, unless the client is set not to fail fast. An
+    API server that stops answering ends them as well.
     """
 
     inspect: Callable[[str, str, Json | None], FleetError | None] | None = None
@@ -111,7 +111,7 @@ class Watcher:
     def open(self, *, seconds: float = OPENING_SECONDS) -> None:
         """Start the watches and return once the server has accepted all of them.
 
-        Call it before the first write: a caller that may not watch fails before anything has changed.
+        Call this before the first write: a caller without permission to watch fails before anything has changed.
         """
         with self._lock:
             waiter = _Waiter(self._lock, ())
@@ -119,7 +119,7 @@ class Watcher:
             deadline = min(self._deadline, time.monotonic() + seconds)
             try:
                 self._start()
-                # A proxy may hold the header of the answer back until the first event. That is not a refusal.
+                # A proxy may delay the header of the answer until the first event. That is not a refusal.
                 while self._unopened and not self._failure and (left := deadline - time.monotonic()) > 0:
                     waiter.condition.wait(left)
                 self.raise_if_aborted()
@@ -128,7 +128,7 @@ class Watcher:
 
     @property
     def unanswered(self) -> ApiServerGone | None:
-        """The error to report if the API server does not answer any more."""
+        """Return the error to report if the API server does not answer any more."""
         if not self._last_error:
             return None
         silence = time.monotonic() - self._last_answer
@@ -139,7 +139,7 @@ class Watcher:
         return max(0.0, self._deadline - time.monotonic())
 
     def get(self, path: str, name: str) -> Json | None:
-        """An object as last seen; None if there is none, or if its resource is not observed."""
+        """Return an object as last seen, or None if it does not exist or its resource is not watched."""
         return self._items.get(path, {}).get(name)
 
     def items(self, path: str) -> dict[str, Json]:
@@ -151,15 +151,15 @@ class Watcher:
             return ObjectList(dict(self._items[path]), self._revisions[path])
 
     def put(self, path: str, item: Json) -> None:
-        """The answer to a write of ours, which the watch may not have brought yet."""
+        """Store the answer to our own write, which the watch may not have delivered yet."""
         with self._lock:
             self._keep(path, item)
 
     def until(self, condition: Callable[[], bool], *, about: Collection[str] | None = None) -> bool:
-        """Wait for a condition on what is observed; False when the time is up.
+        """Wait for a condition on the watched objects. Return False when the time is up.
 
-        It is looked at whenever an object changes, or only when one of those named in `about` does. A change of a vGPU
-        device is one of its GPU as well.
+        The condition is checked whenever an object changes, or only when an object named in `about` changes. A change
+        of a vGPU device counts as a change of its GPU as well.
         """
         return not self.wait_for_all({"": condition}, {"": about})
 
@@ -170,9 +170,9 @@ class Watcher:
         *,
         seconds: float | None = None,
     ) -> set[Hashable]:
-        """Wait for many conditions at once; returns those that were not met in time.
+        """Wait for many conditions in parallel. Return those that were not met in time.
 
-        `about` tells for each which objects it depends on: only then thousands of them are cheap.
+        `about` names the objects that each condition depends on, which keeps thousands of conditions cheap.
         """
         deadline = self._deadline if seconds is None else min(self._deadline, time.monotonic() + seconds)
         interested: dict[str, set[Hashable]] = {}
@@ -211,7 +211,7 @@ class Watcher:
                 waiter.condition.notify_all()
 
     def raise_if_aborted(self) -> None:
-        """Raise the error with which someone gave up, if anyone did."""
+        """Raise the error that aborted the waits, if any."""
         if self._failure:
             raise self._failure
 
@@ -241,7 +241,7 @@ class Watcher:
             with self._lock:
                 return describe()
         except FleetError:
-            # The object of the wait is gone. The wait itself finds that out, and says so.
+            # The object of the wait was deleted. The wait itself detects and reports that.
             return ""
 
     def _gone(self) -> ApiServerGone | None:
@@ -263,7 +263,7 @@ class Watcher:
                     if not self._wanted():
                         return
             except NotFound:
-                # The definition itself is gone, or not there yet.
+                # The resource definition was deleted or does not exist yet.
                 self._opened(path)
                 self._replace(path, ObjectList())
                 time.sleep(PAUSE)
@@ -274,7 +274,7 @@ class Watcher:
                     self.abort(error)
                     return
             except (BadConnection, ValueError) as error:
-                # The server went away in the middle of a line; it is back in a moment, or the time runs out.
+                # The connection ended in the middle of a line. The server returns in a moment, or the time runs out.
                 self._last_error = str(error)
             if time.monotonic() - began < PAUSE:
                 time.sleep(PAUSE)

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A machine pool brought to what a task says: checked against the Harvester, written, and waited for."""
+"""Apply the request for a machine pool: check it against Harvester, write it and wait for the machines."""
 
 from __future__ import annotations
 
@@ -50,14 +50,14 @@ class PoolTimeout(FleetError):
 
 @dataclass(frozen=True)
 class PoolRef:
-    """Which pool a task is about."""
+    """The machine pool of a task."""
 
     cluster: str
     name: str
     harvester: str | None = None
-    # Whose mark new machine configs get.
+    # The owner mark of new machine configs.
     owner: str = ownership.COLLECTION
-    # Whether several vGPUs per machine are accepted where the machine driver is unknown.
+    # Whether to accept several vGPUs per machine if the machine driver is unknown.
     allow_multiple_vgpus: bool = False
 
     @property
@@ -93,7 +93,7 @@ class PoolChange:
         self._reading = rancher.read()
         self._cluster = rancher.find(self._reading, target.cluster)
 
-    # What the Harvester says is asked for only where vGPUs are at stake.
+    # Read Harvester only if the pool has vGPUs.
     @cached_property
     def _harvester_cluster(self) -> Cluster:
         entry, named = self._entry, self._target.harvester
@@ -108,7 +108,7 @@ class PoolChange:
 
     @property
     def _entry(self) -> Json:
-        """The pool's entry in the cluster; empty for a pool that does not exist yet."""
+        """Return the pool's entry in the cluster, or an empty entry if the pool does not exist yet."""
         return next((one for one in pool_entries(self._cluster) if one.get("name") == self._target.name), {})
 
     @property
@@ -149,7 +149,7 @@ class PoolChange:
                 self._until_gone()
         return outcome
 
-    # Deciding
+    # Planning
     def _found(self) -> tuple[Pool | None, list[Pool]]:
         everyone = self._reading.pools(self._cluster)
         mine = [one for one in everyone if one.name == self._target.name]
@@ -184,7 +184,7 @@ class PoolChange:
         return config is not None and ownership.is_shared(clusters, config, self._target.reference)
 
     def _replaced(self, change: Change) -> list[Json]:
-        """Every pool whose machines Rancher replaces, with the machines there are."""
+        """Return every pool whose machines Rancher replaces, with its current machines."""
         rolling = {self._target.reference} if change.rolls else set()
         if change.before is not None and change.config and not change.new_config:
             rolling |= ownership.references(self._reading.clusters.items.values(), change.before.config_name)
@@ -197,7 +197,7 @@ class PoolChange:
         return found
 
     def _judge(self, change: Change, *, check_mode: bool) -> None:
-        """Refuse what Harvester has no room for, once GPUs that are still changing have settled."""
+        """Refuse a change that does not fit on Harvester, once GPUs that are still changing have settled."""
         if change.after is None or not change.after.resources:
             return
         if warning := version_warning(self._rancher.version()):
@@ -231,7 +231,10 @@ class PoolChange:
             refuse_what_does_not_fit(harvester.fleet, self._other_demands(), wanted, rolls=change.rolls)
 
     def _refuse_what_the_driver_cannot_do(self, label: str, count: int, harvester: Snapshot) -> None:
-        """Also for a pool that only grows or rolls: after an upgrade of Harvester its machines may not come back."""
+        """Refuse several vGPUs that the driver does not support, even if the pool only grows or is replaced.
+
+        After an upgrade of Harvester its machines might not start again.
+        """
         if count > 1:
             driver = self._rancher.machine_driver()
             allowed = self._target.allow_multiple_vgpus
@@ -245,7 +248,7 @@ class PoolChange:
         return counts
 
     def _demand(self, cluster: Json, pool: Pool, present: Pool | None = None) -> PoolDemand:
-        """Its machines are where the pool has put them, which may not be where new ones go."""
+        """Return the demand of a pool. Its machines are in their current namespace, which may differ for new ones."""
         namespace = (present or pool).config.vm_namespace
         machines = [f"{namespace}/{vm_of(one)}" for one in self._reading.machines_of(cluster, pool.name)]
         return PoolDemand(
@@ -257,7 +260,7 @@ class PoolChange:
         )
 
     def _other_demands(self) -> list[PoolDemand]:
-        """All other pools on this Harvester, also of other clusters. A pool whose Harvester is unknown counts too."""
+        """Return the demands of all other pools on this Harvester, of any cluster, or on an unknown Harvester."""
         here = self._target.harvester or self._rancher.harvester_of(self._cluster, self._entry)
         found = []
         for cluster in self._reading.clusters.items.values():
@@ -273,7 +276,7 @@ class PoolChange:
         machines = self._reading.machines_of(self._cluster, self._target.name)
         return frozenset(one["metadata"]["name"] for one in machines)
 
-    # Telling
+    # Result
     def _outcome(self, change: Change) -> PoolResult:
         replaced = self._replaced(change)
         if change.before is not None and change.after is not None:
@@ -349,7 +352,7 @@ class PoolChange:
 
     # Writing
     def _write(self, change: Change, wish: PoolRequest | None) -> Change:
-        """What was written. Everything that others change meanwhile is read again, and the change planned anew."""
+        """Write the change and return it. After a conflict, read again and plan the change again."""
         for _attempt in range(ATTEMPTS):
             try:
                 change = self._write_once(change)
@@ -365,12 +368,12 @@ class PoolChange:
                 hint="Run it again.",
             )
         if self._made_config and (change.after is None or change.after.config_name != self._made_config):
-            # Somebody else made the pool in the meantime.
+            # Another user has created the pool in the meantime.
             self._drop_config(self._made_config)
         return change
 
     def _write_once(self, change: Change) -> Change:
-        """A new config before the pool that names it; limits of a replacement before the change that causes it."""
+        """Write a new config before the pool that names it, and rollout limits before the change that needs them."""
         if change.new_config:
             self._made_config = self._make_config(change)
             change = change.with_config(self._made_config)
@@ -386,7 +389,7 @@ class PoolChange:
         return f"{configs_path(self._rancher.namespace)}/{name}"
 
     def _make_config(self, change: Change) -> str:
-        """The API server chooses a name that nobody has, as for Rancher's own pages."""
+        """Create a machine config and return its name, which the API server generates as for Rancher's own UI."""
         content = change.config_content
         clusters, configs = self._reading.clusters.items, self._reading.configs.items
         before = self._config(self._made_config) or ownership.leftover(
@@ -415,7 +418,7 @@ class PoolChange:
         return str(self._rancher.api.post(configs_path(self._rancher.namespace), body)["metadata"]["name"])
 
     def _write_config(self, pool: Pool, changes: Mapping[str, Any]) -> None:
-        """Rancher replaces the machines of every pool that refers to it, so who does is asked once more."""
+        """Write the config after checking its references again: Rancher replaces the machines of every such pool."""
         read = self._config(pool.config_name)
         clusters = ObjectList.of(self._rancher.api.get(clusters_path(self._rancher.namespace))).items.values()
         if ownership.references(clusters, pool.config_name) - {self._target.reference}:
@@ -444,7 +447,7 @@ class PoolChange:
                 return
 
     def _stays_because(self, reading: RancherSnapshot, name: str) -> str:
-        """Only a config that carries our mark, and that no other pool refers to, goes with its pool."""
+        """Return why a config is not deleted with its pool: another pool refers to it, or it lacks the owner mark."""
         config = reading.configs.items.get(f"{self._rancher.namespace}/{name}")
         if config is None:
             return ""
@@ -463,7 +466,7 @@ class PoolChange:
         return {path: ObjectList.of(answer) for path, answer in zip(paths, answers, strict=True)}
 
     def _until_ready(self, after: Pool, leaving: frozenset[str]) -> None:
-        """All machines are nodes and of the latest make. Rancher may need a moment to see that others have to go."""
+        """Wait until all machines are nodes and up to date. Rancher may take a moment to notice outdated machines."""
         quantity, namespace = after.quantity, self._rancher.namespace
         with Watcher(self._rancher.api, self._observed(), seconds=self._seconds) as seen:
 
@@ -502,7 +505,7 @@ class PoolChange:
         machines = self._reading.machines_of(self._cluster, self._target.name)
         waiting = [one for one in machines if (one.get("status") or {}).get("phase") != READY]
         unscheduled = self._rancher.unscheduled(self._cluster, self._entry, self._target.harvester) if waiting else {}
-        # Those that lack something first: the others may just need more time.
+        # List machines that cannot be scheduled first: the others may just need more time.
         waiting.sort(key=lambda one: self._vm_path(one) not in unscheduled)
         said = "; ".join(self._trouble(one, unscheduled) for one in waiting[:3])
         ready = len(machines) - len(waiting)
@@ -517,7 +520,7 @@ class PoolChange:
         return f"{found.config.vm_namespace if found else ''}/{vm_of(machine)}"
 
     def _trouble(self, machine: Json, unscheduled: Mapping[str, str]) -> str:
-        """Which VM, and what it waits for, in the words of whoever knows best."""
+        """Return which VM waits for what, from the most specific source."""
         status, path = machine.get("status") or {}, self._vm_path(machine)
         if path in unscheduled:
             return f"VM {path} cannot start: {unscheduled[path]}"
@@ -546,7 +549,7 @@ class PoolChange:
 
 
 def _as_read(thing: Json) -> Json:
-    """Metadata for a patch that the API server refuses if the object has changed since it was read."""
+    """Return the metadata for a patch that the API server refuses if the object has changed since it was read."""
     return {"resourceVersion": thing["metadata"]["resourceVersion"]}
 
 

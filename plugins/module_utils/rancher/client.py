@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Rancher as the modules use it: its clusters with their pools, their machines, and the way to their Harvester."""
+"""Client for Rancher: clusters with their pools, machines, and the connection to their Harvester."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def deployments_path(namespace: str) -> str:
 
 @dataclass(frozen=True)
 class RancherSnapshot:
-    """The lists of one reading, all of one namespace, by `namespace/name`."""
+    """The lists of one read, all of one namespace, by `namespace/name`."""
 
     clusters: ObjectList
     configs: ObjectList
@@ -75,7 +75,7 @@ class RancherSnapshot:
         return Pool(entry, MachineConfig(fields))
 
     def machines_of(self, cluster: Json, pool: str) -> list[Json]:
-        """Those that stay, in the order of their names."""
+        """Return the machines of a pool that are not being deleted, ordered by name."""
         return [
             machine
             for _key, machine in sorted(self.machines.items.items())
@@ -86,20 +86,20 @@ class RancherSnapshot:
 
 
 def credential_reference(cluster: Json, entry: Json) -> str:
-    """The cloud credential that Rancher creates a pool's machines with: the pool's own, or that of its cluster."""
+    """Return the cloud credential that Rancher creates a pool's machines with: the pool's own, or the cluster's."""
     spec = cluster.get("spec") or {}
     return str(entry.get("cloudCredentialSecretName") or spec.get("cloudCredentialSecretName") or "")
 
 
 def is_deployment_of(deployment: Json, cluster: str, pool: str) -> bool:
-    """Whether a MachineDeployment is that of a pool. Rancher shortens its name to 63 characters, with a hash."""
+    """Return whether a MachineDeployment belongs to a pool. Rancher shortens its name to 63 characters, with a hash."""
     spec = deployment.get("spec") or {}
     labels = ((spec.get("template") or {}).get("metadata") or {}).get("labels") or {}
     return spec.get("clusterName") == cluster and labels.get(POOL_LABEL) == pool
 
 
 def vm_of(machine: Json) -> str:
-    """A machine's VM has the name of its infrastructure, which in older versions is not the machine's own."""
+    """Return the name of a machine's VM: that of its infrastructure, in older versions not the machine's own."""
     reference = (machine.get("spec") or {}).get("infrastructureRef") or {}
     return str(reference.get("name") or machine["metadata"]["name"])
 
@@ -148,22 +148,22 @@ class Rancher:
         return found
 
     def machine_driver(self) -> MachineDriver:
-        """The machine driver for Harvester that this Rancher uses."""
+        """Return the machine driver for Harvester that this Rancher uses."""
         try:
             return MachineDriver.of(self.api.get_or_none(NODE_DRIVER))
         except Forbidden:
             return MachineDriver(problem="this user must not read NodeDriver harvester")
 
     def version(self) -> str | None:
-        """The version of this Rancher; None if it cannot be read."""
+        """Return the version of this Rancher, or None if it cannot be read."""
         try:
             return str((self.api.get_or_none(VERSION_SETTING) or {}).get("value") or "") or None
         except Forbidden:
             return None
 
-    # The Harvester behind it
+    # Harvester
     def credential(self, reference: str) -> Json | None:
-        """The content of a cloud credential; None where it is missing or not ours to read."""
+        """Return the content of a cloud credential, or None if it is missing or must not be read."""
         if reference not in self._credentials:
             self._credentials[reference] = self._read_credential(reference)
         return self._credentials[reference]
@@ -186,20 +186,20 @@ class Rancher:
             return None
 
     def harvester_of(self, cluster: Json, entry: Json) -> str | None:
-        """The id in Rancher of the Harvester that a pool's machines are created on; None if that cannot be read."""
+        """Return the id in Rancher of the Harvester on which a pool's machines are created, or None if unknown."""
         reference = credential_reference(cluster, entry)
         return (self.credential(reference) or {}).get("clusterId") if reference else None
 
     def harvester(self, cluster: Json, entry: Json, identity: str | None) -> Cluster:
-        """The Harvester that a pool's machines are created on."""
+        """Return the Harvester on which a pool's machines are created."""
         api, version = ApiClient(self._way(cluster, entry, identity)), self._params.get("harvester_version")
         return Cluster(api, snapshots.read(api, version), version)
 
     def unscheduled(self, cluster: Json, entry: Json, identity: str | None) -> dict[str, str]:
-        """What the scheduler says of VMs that no node takes, by namespace and name of the VM.
+        """Return the scheduler's message for VMs that no node accepts, by namespace and name of the VM.
 
-        A VM's own condition keeps the first thing that was in its way, such as a disk that was not there yet, and is
-        not told of the next. Its pod is.
+        A VM's own condition keeps the first obstacle, such as a disk that did not exist yet, and is not updated with
+        the next. Its pod is.
         """
         api = ApiClient(self._way(cluster, entry, identity))
         instances = ObjectList.of(api.get(r.INSTANCES)).items.items()
@@ -209,7 +209,7 @@ class Rancher:
         except Forbidden:
             pods = []
         for pod in pods:
-            # Labels are cut where a name is long, annotations are not.
+            # Long names are shortened in labels, but not in annotations.
             vm = (pod["metadata"].get("annotations") or {}).get("kubevirt.io/domain")
             said[f"{pod['metadata']['namespace']}/{vm}"] = _unscheduled(pod)
         return {path: text for path, text in said.items() if text}

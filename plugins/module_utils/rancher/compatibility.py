@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Versions of Rancher that the collection supports (docs/compatibility.md). Pure."""
+"""Supported versions of Rancher (docs/compatibility.md). Pure."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import re
 
 VERSION_SETTING = "/apis/management.cattle.io/v3/settings/server-version"
 OLDEST, NEWEST = (2, 8), (2, 13)
-# The first release of the oldest line whose machine driver has vGPUs.
+# The first release of the oldest line whose machine driver supports vGPUs.
 FIRST_WITH_VGPUS = (2, 8, 3)
 
 _VERSION = re.compile(r"v?(\d+)\.(\d+)\.(\d+)")
 
 
 def version_warning(text: str | None) -> str:
-    """A sentence about a version outside the supported ones; empty for a supported or an unknown version."""
+    """Return a warning for an unsupported version. Return an empty text for a supported or unknown version."""
     found = _VERSION.match(text or "")
     if found is None:
         return ""

@@ -2,9 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Cloud credentials for Harvester: which token of Rancher they hold, and when it expires. Pure.
+"""Cloud credentials for Harvester: their Rancher token and its expiry. Pure.
 
-A credential holds a kubeconfig, and the kubeconfig a token of Rancher. From Rancher 2.8 to 2.11 such a token expires
+A credential contains a kubeconfig, and the kubeconfig a token of Rancher. From Rancher 2.8 to 2.11 such a token expires
 after 30 days by default (setting kubeconfig-default-token-ttl-minutes). Rancher can then neither create nor delete
 machines. From 2.12 on Rancher sets the time to live of these tokens to zero, and leaves the expiry in the object.
 """
@@ -36,7 +36,7 @@ def credentials(
     days: int = DEFAULT_DAYS,
     owner: str = "",
 ) -> list[Json]:
-    """One record for each credential. Without `tokens` it is unknown when they expire."""
+    """Return one record for each credential. Without `tokens`, their expiry is unknown."""
     known = None if tokens is None else {str(one["metadata"]["name"]): one for one in tokens}
     return [
         _record(secret, known, now=now, days=days, owner=owner)
@@ -62,7 +62,7 @@ def _record(
 
 
 def _token_name(secret: Mapping[str, Any]) -> str:
-    """The token in the kubeconfig. Its name comes before the colon, and is that of a Token object."""
+    """Return the name of the token in the kubeconfig: the part before the colon, and the name of the Token object."""
     import yaml
 
     try:
@@ -117,7 +117,7 @@ def _text(name: str, state: str, expires: str | None, *, has_token: bool) -> str
 
 
 def findings(records: Iterable[Mapping[str, Any]]) -> list[Json]:
-    """What a drift check reports: credentials that have expired or will soon."""
+    """Return the findings of a drift check: credentials that have expired or expire soon."""
     return [
         {"kind": f"credential_{one['state']}", "device": one["name"], "text": one["text"], "repair": ""}
         for one in records

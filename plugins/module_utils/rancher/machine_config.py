@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What a machine config says, in our words and in Rancher's, where numbers are strings and lists are JSON. Pure."""
+"""Machine configs: conversion between our fields and Rancher's, where numbers are strings and lists are JSON. Pure."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Json = dict[str, Any]
 REQUESTS = "vGPURequests"
 DEFAULT_NAMESPACE = "default"
 DEFAULT_CPUS, DEFAULT_MEMORY_GIB = 2, 4
-# What the driver had before diskInfo and networkInfo.
+# The fields of the driver before diskInfo and networkInfo.
 OLD_DISK_FIELDS = ("imageName", "diskSize", "diskBus")
 OLD_NETWORK_FIELDS = ("networkName", "networkModel", "networkType")
 
@@ -30,7 +30,7 @@ class UnreadableConfig(FleetError):
 
 @dataclass(frozen=True)
 class PoolDeviceRequest:
-    """One vGPU of each machine. The name is only a label: it chooses no device, and all machines share it."""
+    """One vGPU of each machine. The name is only a label: it selects no device, and all machines share it."""
 
     name: str
     resource: str
@@ -56,7 +56,7 @@ class Disk:
 
 @dataclass(frozen=True)
 class MachineConfig:
-    """The fields of a HarvesterConfig that the collection knows. All others are left as they are."""
+    """The fields of a HarvesterConfig that the collection knows. All other fields are left unchanged."""
 
     fields: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
@@ -85,7 +85,7 @@ class MachineConfig:
 
     @property
     def requests(self) -> tuple[PoolDeviceRequest, ...]:
-        """In any spelling of the keys, as the driver takes them."""
+        """Return the vGPU requests. Keys are case-insensitive, as for the driver."""
         text = self._text("vgpuInfo")
         if not text:
             return ()
@@ -116,7 +116,7 @@ class MachineConfig:
         return tuple(str(_folded(one).get("networkname") or "") for one in entries)
 
     def as_dict(self) -> Json:
-        """User data may hold passwords, so only its size is shown."""
+        """Return the record for results. User data may contain passwords, so only its size is shown."""
         return {
             "cpus": self.cpus,
             "memory_gib": self.memory_gib,
@@ -130,7 +130,7 @@ class MachineConfig:
 
 
 def vgpu_info(resources: Sequence[str]) -> str:
-    """Each request has a name of its own, since a VM with two devices of one name does not start."""
+    """Return the vGPU requests as JSON with unique names: a VM with two devices of one name does not start."""
     requests = [{"name": f"vgpu-{index}", "deviceName": resource} for index, resource in enumerate(resources)]
     return _packed({REQUESTS: requests})
 
@@ -161,7 +161,7 @@ def encoded(text: str) -> str:
 
 
 def decoded(text: str) -> str:
-    """The driver takes these fields plain or in base64."""
+    """Decode a field that the driver accepts as plain text or as base64."""
     try:
         return base64.b64decode(text, validate=True).decode() if text else ""
     except (binascii.Error, UnicodeDecodeError, ValueError):
@@ -196,7 +196,7 @@ def _unreadable(name: str) -> UnreadableConfig:
 
 
 def _folded(thing: Any) -> Json:
-    """Keys in any case, as Go reads them."""
+    """Return the mapping with case-folded keys: Go matches keys case-insensitively."""
     return {str(key).casefold(): value for key, value in thing.items()} if isinstance(thing, Mapping) else {}
 
 

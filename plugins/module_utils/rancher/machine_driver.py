@@ -34,7 +34,7 @@ class UnknownDriver(SeveralVgpus):
 
 @dataclass(frozen=True)
 class MachineDriver:
-    """The driver that a Rancher uses. Without a version, `problem` says why it is unknown."""
+    """The machine driver of a Rancher. Without a version, `problem` says why it is unknown."""
 
     version: str = ""
     problem: str = ""
@@ -50,7 +50,7 @@ class MachineDriver:
 
     @property
     def writes_gpus(self) -> bool | None:
-        """Whether the driver writes vGPUs to gpus[]; None if that is unknown."""
+        """Return whether the driver writes vGPUs to gpus[], or None if unknown."""
         release = _RELEASE.fullmatch(self.version)
         if release and tuple(map(int, release.groups())) <= NEWEST_KNOWN:
             return True

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Which objects in Rancher carry our mark, who refers to them, and so what may be changed, reused or deleted. Pure."""
+"""Owner marks and references of objects in Rancher, and which objects may be changed, reused or deleted. Pure."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Json = dict[str, Any]
 MANAGED_BY_LABEL = "app.kubernetes.io/managed-by"
 OWNER_LABEL = "vgpu.fleet/owner"
 COLLECTION = "vgpu.fleet"
-# Annotations, since names of clusters and pools may be longer than the value of a label.
+# Annotations, because names of clusters and pools may be longer than the value of a label.
 CLUSTER_ANNOTATION = "vgpu.fleet/cluster"
 POOL_ANNOTATION = "vgpu.fleet/pool"
 HARVESTER_ANNOTATION = "vgpu.fleet/harvester"
@@ -39,7 +39,7 @@ class Reference:
 
 
 def marks(owner: str) -> dict[str, str]:
-    """The labels of an object that we make."""
+    """Return the labels of an object that the collection creates."""
     return {MANAGED_BY_LABEL: COLLECTION, OWNER_LABEL: owner}
 
 
@@ -49,7 +49,7 @@ def is_ours(thing: Mapping[str, Any], owner: str) -> bool:
 
 
 def owner_of(thing: Mapping[str, Any]) -> str | None:
-    """Whose mark an object carries; None for an object that the collection did not make."""
+    """Return the owner in an object's mark, or None if the collection did not create the object."""
     labels = (thing.get("metadata") or {}).get("labels") or {}
     return str(labels.get(OWNER_LABEL) or "") if labels.get(MANAGED_BY_LABEL) == COLLECTION else None
 
@@ -59,7 +59,7 @@ def pool_entries(cluster: Mapping[str, Any]) -> list[Json]:
 
 
 def references(clusters: Iterable[Mapping[str, Any]], config: str) -> set[Reference]:
-    """All pools that refer to a machine config. Rancher looks for configs in the namespace of the cluster only."""
+    """Return all pools that refer to a machine config. Rancher looks for configs only in the cluster's namespace."""
     return {
         Reference(str(cluster["metadata"]["name"]), str(entry.get("name") or ""))
         for cluster in clusters
@@ -69,7 +69,7 @@ def references(clusters: Iterable[Mapping[str, Any]], config: str) -> set[Refere
 
 
 def owning_clusters(config: Mapping[str, Any]) -> set[str]:
-    """The clusters that Rancher has made owners of a machine config; no other cluster can use it."""
+    """Return the clusters that Rancher has made owners of a machine config. No other cluster can use the config."""
     return {
         str(one.get("name"))
         for one in (config.get("metadata") or {}).get("ownerReferences") or []
@@ -78,7 +78,7 @@ def owning_clusters(config: Mapping[str, Any]) -> set[str]:
 
 
 def is_shared(clusters: Iterable[Mapping[str, Any]], config: Mapping[str, Any], mine: Reference) -> bool:
-    """Whether a change of the config could replace machines of anybody but the pool `mine`."""
+    """Return whether a change of the config could replace machines of other pools than `mine`."""
     others = references(clusters, str(config["metadata"]["name"])) - {mine}
     return bool(others or owning_clusters(config) - {mine.cluster})
 
@@ -86,7 +86,7 @@ def is_shared(clusters: Iterable[Mapping[str, Any]], config: Mapping[str, Any], 
 def leftover(
     clusters: Sequence[Mapping[str, Any]], configs: Iterable[Mapping[str, Any]], mine: Reference, owner: str
 ) -> Json | None:
-    """A config that a run made for this pool and that no pool refers to, because the run was cut off."""
+    """Return a config that an interrupted run created for this pool and that no pool refers to."""
     for config in configs:
         metadata = config["metadata"]
         notes = metadata.get("annotations") or {}
@@ -103,7 +103,7 @@ def leftover(
 
 @dataclass(frozen=True)
 class Removal:
-    """What goes with a cluster, and a sentence for everything that stays."""
+    """The objects to delete with a cluster, and a sentence for each object that stays."""
 
     configs: list[str] = field(default_factory=list)
     secrets: list[Json] = field(default_factory=list)
@@ -125,11 +125,11 @@ def removal(
     gone: bool = True,
     complete: bool = True,
 ) -> Removal:
-    """What may be deleted with a cluster. `clusters` are those of all namespaces, with or without the cluster itself;
-    `configs` are those of its namespace.
+    """Return the objects that may be deleted with a cluster.
 
+    `clusters` are those of all namespaces, with or without the cluster itself; `configs` are those of its namespace.
     `named` is a credential that the user named, which is never deleted. While the cluster is not `gone`, Rancher needs
-    the Secrets to remove the machines. If the list of clusters is not `complete`, nobody knows who else uses them.
+    the Secrets to remove the machines. If the list of clusters is not `complete`, it is unknown who else uses them.
     """
     found = Removal()
     near = [one for one in clusters if one["metadata"]["namespace"] == namespace]
@@ -206,9 +206,9 @@ def reuse_problem(
     cluster: Mapping[str, Any] | None = None,
     adopt: bool = False,
 ) -> str:
-    """Why a Secret of the name that the role would give cannot be used for the cluster; empty if there is no problem.
+    """Return why an existing Secret of the role's name cannot be used for the cluster, or an empty text if it can.
 
-    A Secret that the cluster uses already may stay in use whoever made it, but never one of another Harvester.
+    The cluster may keep a Secret that it already uses, whoever created it, but never a Secret of another Harvester.
     """
     for secret in secrets:
         metadata = secret["metadata"]
@@ -231,7 +231,7 @@ def reuse_problem(
 
 
 def _harvester_of(secret: Mapping[str, Any]) -> str:
-    """The Harvester that a credential or a kubeconfig is for, if it says so."""
+    """Return the Harvester of a credential or a kubeconfig, or an empty text if unknown."""
     noted = (secret["metadata"].get("annotations") or {}).get(HARVESTER_ANNOTATION)
     encoded = (secret.get("data") or {}).get(CREDENTIAL_HARVESTER)
     try:

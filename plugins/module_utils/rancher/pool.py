@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A machine pool as it is and as it shall be, and what has to be written for that. Pure."""
+"""Machine pools before and after a change, and the objects to write. Pure."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ansible_collections.vgpu.fleet.plugins.module_utils.rancher.machine_config 
 from ansible_collections.vgpu.fleet.plugins.module_utils.rancher.rollout import RollingUpdate
 
 ROLES = {"etcd": "etcdRole", "control_plane": "controlPlaneRole", "worker": "workerRole"}
-# Rancher's proxy makes names of cluster and pool: it cuts what is longer, and letters other than these break them.
+# Rancher's proxy builds names from cluster and pool: it truncates long names, and other characters make them invalid.
 NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 COUNT_OR_SHARE = re.compile(r"\d+%?")
 DEFAULT_DISK_GIB = 40
@@ -63,7 +63,7 @@ class Pool:
 
     @property
     def drops_vgpus(self) -> bool:
-        """Whether a copied schema, of a driver from before vGPUs, keeps them from the machines."""
+        """Return whether a copied schema, of a driver without vGPU support, keeps vGPUs from the machines."""
         schema = self.entry.get("dynamicSchemaSpec")
         if not schema:
             return False
@@ -75,7 +75,7 @@ class Pool:
 
     @property
     def resources(self) -> Counter[str]:
-        """The vGPUs that each machine really gets."""
+        """Return the vGPUs that each machine really gets."""
         if self.drops_vgpus:
             return Counter()
         return Counter(request.resource for request in self.config.requests)
@@ -99,7 +99,7 @@ class Pool:
 
 @dataclass(frozen=True)
 class PoolRequest:
-    """What a task says of a pool; None for what it does not say. `vgpus` are resources, one for each vGPU."""
+    """The request of a task for a pool; None for options that are not set. `vgpus` are resources, one for each vGPU."""
 
     quantity: int | None = None
     roles: Sequence[str] | None = None
@@ -119,12 +119,12 @@ class PoolRequest:
 
 @dataclass(frozen=True)
 class Change:
-    """What to write. `config` holds the fields of the machine config that change, with their new values."""
+    """The change to write. `config` holds the changed fields of the machine config, with their new values."""
 
     before: Pool | None
     after: Pool | None
     config: Mapping[str, Any] = field(default_factory=dict, hash=False)
-    # Whether the pool gets a machine config of its own, which the API server names when it is made.
+    # Whether the pool gets its own machine config, which the API server names when it is created.
     new_config: bool = False
 
     @property
@@ -137,7 +137,7 @@ class Change:
 
     @property
     def rolls(self) -> bool:
-        """Whether Rancher will replace the machines that are there."""
+        """Return whether Rancher will replace the existing machines."""
         if self.before is None or self.after is None:
             return False
         schema = self.before.entry.get("dynamicSchemaSpec") != self.after.entry.get("dynamicSchemaSpec")
@@ -145,19 +145,19 @@ class Change:
 
     @property
     def config_content(self) -> Json:
-        """Everything that a new machine config says; empty strings are what the driver takes for not given."""
+        """Return the content of a new machine config. The driver reads an empty string as not set."""
         fields = self.after.config.fields if self.after else {}
         return {key: value for key, value in fields.items() if value != ""}
 
     def with_config(self, name: str) -> Change:
-        """The same change, once the new machine config has its name."""
+        """Return the change with the name of the new machine config."""
         if self.after is None:
             return self
         return replace(self, after=Pool(_referring_to(self.after.entry, name), self.after.config))
 
 
 def check(name: str, wish: PoolRequest) -> None:
-    """What no cluster would make sense of."""
+    """Refuse values that are invalid for every cluster."""
     if not NAME.fullmatch(name):
         raise InvalidPool(f"name {name!r} is no name for a pool.", hint="Use lower-case letters, digits and hyphens.")
     for option, value, least in (
@@ -184,10 +184,10 @@ def check(name: str, wish: PoolRequest) -> None:
 
 
 def plan(name: str, before: Pool | None, wish: PoolRequest, *, shared: bool = False) -> Change:
-    """Everything the task does not speak of stays as it is; a new pool gets what the driver would take.
+    """Plan the change. Options that are not set stay as they are; a new pool gets the driver's defaults.
 
-    Rancher replaces the machines of every pool that refers to a config that changes. So a pool whose config is `shared`
-    gets a config of its own, and the one it had is left alone.
+    Rancher replaces the machines of every pool that refers to a changed config. So a pool whose config is `shared`
+    gets its own config, and the shared one is left unchanged.
     """
     if before is None:
         return _new(name, wish)
@@ -239,7 +239,7 @@ def remove(before: Pool | None, others: Sequence[Pool]) -> Change:
 
 
 def refuse_to_lose_a_role(leaving: Pool, others: Sequence[Pool]) -> None:
-    """A cluster without etcd or control plane is lost, and its other machines with it."""
+    """Refuse to remove the last etcd or control plane machines: the cluster would be lost."""
     staying = [pool for pool in others if pool.quantity]
     if not staying:
         return
@@ -253,7 +253,7 @@ def refuse_to_lose_a_role(leaving: Pool, others: Sequence[Pool]) -> None:
 
 
 def _config_changes(before: Pool, wish: PoolRequest) -> Json:
-    """Fields whose meaning differs. What says the same in other words is left as it is."""
+    """Return the fields whose meaning differs. A different notation of the same value is left unchanged."""
     current, changes = before.config, {}
     for given, has, name in (
         (wish.cpus, lambda: current.cpus, "cpuCount"),
@@ -276,7 +276,7 @@ def _config_changes(before: Pool, wish: PoolRequest) -> Json:
 
 
 def _differs(same: Callable[[], bool]) -> bool:
-    """What cannot be read is replaced by what is asked for."""
+    """Return whether a field differs. A field that cannot be read counts as different, so that it is replaced."""
     try:
         return not same()
     except configs.UnreadableConfig:
@@ -293,7 +293,7 @@ def _disk_changes(current: MachineConfig, wish: PoolRequest) -> Json:
     if wish.disks is not None:
         wanted = [_disk(disk, index, wish.image) for index, disk in enumerate(wish.disks)]
     elif has:
-        # Only the image is named: that of the disk the machine boots from.
+        # Only the image is set: it applies to the boot disk.
         wanted = [Disk(**{**vars(has[0]), "image": wish.image, "storage_class": ""}), *has[1:]]
     else:
         wanted = [Disk(DEFAULT_DISK_GIB, image=wish.image or "")]
@@ -330,7 +330,7 @@ def _entry(entry: Json, wish: PoolRequest) -> Json:
             if bool(entry.get(name)) != (role in wish.roles):
                 entry[name] = role in wish.roles
     if wish.labels is not None:
-        # YAML has numbers and booleans, labels have not.
+        # YAML values can be numbers and booleans, label values cannot.
         labels = {str(key): _label(value) for key, value in wish.labels.items()}
         if labels != (entry.get("labels") or {}):
             entry["labels"] = labels
@@ -357,7 +357,7 @@ def _with_limits(entry: Json, asked: Mapping[str, Any]) -> Json:
 
 
 def _refuse_limits_of_zero(limits: Mapping[str, Any]) -> None:
-    """With neither a machine more nor a machine less nothing can be replaced."""
+    """Refuse limits that are both zero: no machine could be replaced."""
     given = [limits.get(option) for option in ("max_surge", "max_unavailable")]
     if all(value is not None and not int(str(value).rstrip("%")) for value in given):
         raise InvalidPool(

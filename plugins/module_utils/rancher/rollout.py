@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Whether all machine pools of a Harvester fit on it together, also while one of them is being replaced. Pure."""
+"""Check whether all machine pools of a Harvester fit together, also during a rollout. Pure."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class RollWouldHang(FleetError):
 
 @dataclass(frozen=True)
 class RollingUpdate:
-    """How many machines may exist above the quantity, and how many of it may be missing, during a replacement."""
+    """How many machines may exist above the quantity, and how many of it may be missing, during a rollout."""
 
     surge: int = DEFAULT_SURGE
     unavailable: int = DEFAULT_UNAVAILABLE
@@ -43,13 +43,13 @@ class RollingUpdate:
         asked = rolling_update or {}
         surge = _count(asked.get("maxSurge"), DEFAULT_SURGE, quantity, up=True)
         unavailable = _count(asked.get("maxUnavailable"), DEFAULT_UNAVAILABLE, quantity, up=False)
-        # Rounding can make both of them zero. Cluster API then takes one machine away at a time.
+        # Rounding can make both limits zero. Cluster API then removes one machine at a time.
         return cls(surge, 1 if not surge and not unavailable else unavailable)
 
 
 @dataclass(frozen=True)
 class PoolDemand:
-    """A pool as it is, or as it shall be. `machines` are the VMs it has already, by path."""
+    """The demand of a pool, current or requested. `machines` are its existing VMs, by path."""
 
     name: str
     quantity: int
@@ -63,7 +63,7 @@ class PoolDemand:
 
 
 def refuse_what_does_not_fit(fleet: Fleet, others: Sequence[PoolDemand], wanted: PoolDemand, *, rolls: bool) -> None:
-    """Of the pool, what it has already stays its own; of all others, what they still lack is kept for them."""
+    """Refuse a pool that does not fit. It keeps its own vGPUs, and other pools keep room for their missing machines."""
     if not wanted.vgpus:
         return
     available = Availability(fleet, select_nodes(fleet, None))
@@ -72,7 +72,7 @@ def refuse_what_does_not_fit(fleet: Fleet, others: Sequence[PoolDemand], wanted:
         if missing > 0:
             _refuse(available, others, wanted, missing)
         return
-    # In the end all machines are new ones.
+    # After the rollout all machines are new.
     after = replace(available, released=frozenset(wanted.machines))
     _refuse(after, others, wanted, wanted.quantity)
     if not _rolls(available, others, wanted, wanted.limits):
@@ -80,11 +80,11 @@ def refuse_what_does_not_fit(fleet: Fleet, others: Sequence[PoolDemand], wanted:
 
 
 def _rolls(available: Availability, others: Sequence[PoolDemand], wanted: PoolDemand, limits: RollingUpdate) -> bool:
-    """Whether Cluster API replaces all machines, by the rules of its MachineDeployment controller.
+    """Return whether Cluster API can replace all machines, by the rules of its MachineDeployment controller.
 
-    In each round it first adds new machines, up to the quantity and to `surge` above it in all. Then it removes old
-    machines as long as no more than `unavailable` of the quantity are missing; new machines that have not started
-    count as missing. So with both limits set, an old machine can go to make room for a new one that waits.
+    In each round, Cluster API first adds new machines, up to the quantity and at most `surge` above it in total. Then
+    it removes old machines as long as no more than `unavailable` of the quantity are missing; new machines that have
+    not started count as missing. So with both limits set, an old machine can make room for a new machine that waits.
     """
     quantity, old, new = wanted.quantity, sorted(wanted.machines), 0
     least = quantity - min(limits.unavailable, quantity)
@@ -104,7 +104,7 @@ def _rolls(available: Availability, others: Sequence[PoolDemand], wanted: PoolDe
 def _would_hang(available: Availability, others: Sequence[PoolDemand], wanted: PoolDemand) -> RollWouldHang:
     surge, unavailable = wanted.limits.surge, wanted.limits.unavailable
     hint = "Free some of them, or make more: vgpu.fleet.harvester_vgpu."
-    # As soon as one new machine starts an old one goes, so a smaller surge is of no help.
+    # An old machine is removed as soon as a new machine starts, so a smaller surge does not help.
     instead = RollingUpdate(0, max(unavailable, 1))
     if _rolls(available, others, wanted, instead):
         setting = f"max_surge: 0, max_unavailable: {instead.unavailable}"
@@ -131,7 +131,7 @@ def _refuse(available: Availability, others: Sequence[PoolDemand], wanted: PoolD
 
 
 def _unplaced(available: Availability, others: Sequence[PoolDemand], wanted: PoolDemand, count: int) -> int:
-    """How many of the pool's new machines find no room when everybody else has got theirs."""
+    """Return how many of the pool's new machines do not fit after all other VMs and pools are placed."""
     batches = [MachineGroup(dict(vgpus), 1, STANDING) for vgpus in available.floating.values()]
     batches += [
         MachineGroup(dict(pool.vgpus), lacking, STANDING)
@@ -142,7 +142,7 @@ def _unplaced(available: Availability, others: Sequence[PoolDemand], wanted: Poo
 
 
 def _why(available: Availability, others: Sequence[PoolDemand], wanted: PoolDemand) -> str:
-    """What is free, who has the rest, and what is kept for whom."""
+    """Return which vGPUs are free, who has the others, and for whom free vGPUs are kept."""
     said = []
     for profile in sorted(wanted.vgpus):
         count = available.totals.get(profile)
@@ -176,6 +176,6 @@ def _count(value: Any, default: int, quantity: int, *, up: bool) -> int:
     text = str(value)
     if not text.endswith("%"):
         return int(text)
-    # Cluster API rounds the surge up and the unavailable machines down. Whole numbers keep that exact.
+    # Cluster API rounds the surge up and the unavailable machines down. Integers keep that exact.
     share = quantity * int(text[:-1])
     return -(-share // 100) if up else share // 100
