@@ -8,66 +8,66 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: harvester_addon
-short_description: Enable, configure or disable an addon of Harvester
+short_description: Enable, configure or disable a Harvester addon
 version_added: 0.1.0
 author:
   - The vgpu.fleet contributors (@vgpu-fleet)
 description:
-  - Switches an addon of Harvester on or off, changes its values, and waits until Harvester is done with it.
-  - vGPUs need two addons. V(pcidevices-controller) finds the GPUs, so it comes first; V(nvidia-driver-toolkit) then
-    builds NVIDIA's vGPU host driver on every node that has one.
-  - Harvester calls an addon deployed as soon as its Helm job has ended. For these two addons the module goes on
-    waiting until their pods are ready as well, which for the driver means on every node with a GPU that can be
-    shared.
+  - Enables or disables a Harvester addon, changes its values, and waits until Harvester has finished.
+  - vGPUs require two addons. Enable V(pcidevices-controller) first, which discovers the GPUs, then
+    V(nvidia-driver-toolkit), which builds NVIDIA's vGPU host driver on every node with a GPU.
+  - Harvester reports an addon as deployed as soon as its Helm job has ended. For these two addons, the module also
+    waits until their pods are ready. For the driver, this includes every node with an SR-IOV capable GPU.
 options:
   name:
     description:
-      - The addon.
+      - Name of the addon.
     type: str
     required: true
   namespace:
     description:
-      - The namespace that the addon is in.
+      - Namespace of the addon.
     type: str
     default: harvester-system
   state:
     description:
-      - Whether the addon is on.
-      - An addon that VMs need is not disabled, unless O(disrupt=true). The refusal names the VMs. Harvester's own
-        annotations that skip this check are respected.
+      - Whether the addon should be enabled or disabled.
+      - If VMs need the addon, disabling it fails and the error names the VMs, unless O(disrupt=true). The module
+        respects Harvester's own annotations that skip this check.
     type: str
     choices: [enabled, disabled]
     default: enabled
   values:
     description:
-      - Values for the addon's chart, merged into those that it has. Mappings are merged key by key; anything else, a
-        list too, takes the place of what was there. No other key is lost.
-      - Harvester keeps the values as a text. When a value changes, the text is written anew, so comments in it are
-        gone afterwards. When no value changes, it stays as it is.
-      - Values are part of the result and of the diff. Use C(no_log) where they hold a secret.
+      - Values for the addon's chart, merged into the existing values. Mappings are merged key by key. Any other value,
+        including a list, replaces the existing one. Other keys are kept.
+      - Harvester stores the values as text. When a value changes, the module rewrites the text, which removes comments.
+        When no value changes, the text is kept.
+      - Values are part of the result and of the diff. Use C(no_log) if they contain a secret.
     type: dict
   driver_location:
     description:
-      - Where the nodes fetch the vGPU host driver, as a URL. Only for V(nvidia-driver-toolkit), whose value
-        C(driverLocation) it is.
-      - The location that Harvester ships has the placeholder V(HTTPENDPOINT) in it. The addon is not enabled before
-        that is replaced, unless each node has a location of its own by annotation. One that is on and has it, as
-        after an upgrade, fails as well.
+      - URL from which the nodes download the vGPU host driver. Only for V(nvidia-driver-toolkit), where it sets the
+        value C(driverLocation).
+      - The location that Harvester ships contains the placeholder V(HTTPENDPOINT). The task fails if the addon is to be
+        enabled with the placeholder, or is enabled with it, for example after an upgrade, unless annotations set the
+        location of every node.
     type: str
   disrupt:
     description:
-      - Any change to V(nvidia-driver-toolkit) while it is on makes Harvester replace the driver's pods on all nodes,
-        and they install the driver anew. While VMs run with vGPUs this is refused, also in check mode, and the
-        refusal names them. The same holds for disabling it, or V(pcidevices-controller), while VMs have vGPUs or
+      - Whether to change the addon although VMs need it.
+      - Any change to V(nvidia-driver-toolkit) while it is enabled makes Harvester replace the driver pods on all nodes,
+        which install the driver again. With V(false), the task fails while VMs run with vGPUs, also in check mode, and
+        names the VMs. It also fails if it would disable the addon, or V(pcidevices-controller), while VMs have vGPUs or
         passed-through devices.
-      - With V(true) the addon is changed in spite of them. From 1.8 on Harvester itself refuses to disable an addon
-        that it sees VMs use, and that refusal stands.
+      - From 1.8 on, Harvester itself refuses to disable an addon that it detects VMs to use. V(true) does not override
+        that refusal.
     type: bool
     default: false
   wait:
     description:
-      - Whether to wait until the addon is what it should be.
-      - Harvester refuses any change while an operation is in progress. The end of that is always waited for.
+      - Whether to wait until the change is complete.
+      - Harvester refuses any change while an operation is in progress. The module always waits for its end.
     type: bool
     default: true
   wait_timeout:
@@ -82,7 +82,7 @@ extends_documentation_fragment:
 attributes:
   check_mode:
     support: full
-    details: The change is sent as a dry run, so that the cluster's webhooks have their say.
+    details: The change is sent as a dry run, which the cluster's webhooks validate.
   diff_mode:
     support: full
   platform:
@@ -92,23 +92,23 @@ seealso:
 """
 
 EXAMPLES = r"""
-- name: GPUs are found
+- name: Enable the discovery of GPUs
   vgpu.fleet.harvester_addon:
     name: pcidevices-controller
 
-- name: The driver is built on every GPU node
+- name: Build the driver on every GPU node
   vgpu.fleet.harvester_addon:
     name: nvidia-driver-toolkit
     driver_location: http://files.example/NVIDIA-Linux-x86_64-570.172.07-vgpu-kvm.run
 
-- name: The driver's image comes from another registry
+- name: Use the driver image of another registry
   vgpu.fleet.harvester_addon:
     name: nvidia-driver-toolkit
     values:
       image:
         repository: registry.example/harvester-nvidia-driver-toolkit
 
-- name: The driver is switched off
+- name: Disable the driver
   vgpu.fleet.harvester_addon:
     name: nvidia-driver-toolkit
     state: disabled
@@ -116,20 +116,20 @@ EXAMPLES = r"""
 
 RETURN = r"""
 addon:
-  description: The addon as it is now, or in check mode as it would be.
+  description: The addon after the task, or in check mode as predicted.
   returned: success
   type: dict
   contains:
     name:
-      description: Its name.
+      description: Name of the addon.
       type: str
       sample: nvidia-driver-toolkit
     namespace:
-      description: Its namespace.
+      description: Namespace of the addon.
       type: str
       sample: harvester-system
     chart:
-      description: The Helm chart behind it.
+      description: The Helm chart of the addon.
       type: str
       sample: nvidia-driver-runtime
     version:
@@ -137,15 +137,15 @@ addon:
       type: str
       sample: 1.8.1
     enabled:
-      description: Whether it is switched on.
+      description: Whether the addon is enabled.
       type: bool
       sample: true
     status:
-      description: What Harvester says of it, empty for an addon that has never been on.
+      description: The status that Harvester reports. Empty for an addon that was never enabled.
       type: str
       sample: AddonDeploySuccessful
     values:
-      description: The values that its chart gets.
+      description: The values of the chart.
       type: dict
       sample:
         driverLocation: http://files.example/NVIDIA-Linux-x86_64-570.172.07-vgpu-kvm.run

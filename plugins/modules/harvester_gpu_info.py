@@ -7,36 +7,36 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: harvester_gpu_info
-short_description: Tell which GPUs and vGPUs a Harvester cluster has, and who holds them
+short_description: Gather information about GPUs and vGPUs of a Harvester cluster
 version_added: 0.1.0
 description:
-  - Reads nodes, GPUs, vGPUs and the VMs that refer to them with the same few requests, however many there are.
-  - Also tells where specification, status, claim and node of a vGPU disagree. Harvester does not show that anywhere.
+  - Reads nodes, GPUs, vGPUs and the VMs that hold them, with a constant number of requests.
+  - Also reports inconsistencies between specification, status, claim and node of a vGPU, which Harvester does not show.
 options:
   nodes:
     description:
-      - Names of nodes, or shell patterns. Only these are returned.
-      - What nothing matches is left out without an error.
+      - Names of the nodes to return, or shell patterns.
+      - A name or pattern that matches no node is ignored.
     type: list
     elements: str
   gpus:
     description:
-      - Names of GPUs, or shell patterns. Only these are returned, with the nodes they are in.
+      - Names of the GPUs to return, or shell patterns. Only nodes with a matching GPU are returned.
     type: list
     elements: str
   profiles:
     description:
-      - vGPU profiles in any spelling. Only GPUs are returned that have one of them or could be given one right now.
+      - vGPU profiles, in any spelling. Only GPUs that have one of them, or can be given one now, are returned.
     type: list
     elements: str
 extends_documentation_fragment:
   - vgpu.fleet.harvester
 attributes:
   check_mode:
-    description: Changes nothing in any mode.
+    description: The module does not change anything.
     support: full
   diff_mode:
-    description: There is nothing to compare.
+    description: The module does not change anything.
     support: none
 seealso:
   - module: vgpu.fleet.harvester_sriov_gpu
@@ -46,11 +46,11 @@ author:
 """
 
 EXAMPLES = r"""
-- name: All GPUs of the cluster are read
+- name: Read all GPUs of the cluster
   vgpu.fleet.harvester_gpu_info:
   register: fleet
 
-- name: They are shown with what is on them
+- name: Show the GPUs with their vGPUs
   ansible.builtin.debug:
     msg: >-
       {{ item.name }} ({{ item.board or item.possible_boards | join(' or ') }}):
@@ -59,13 +59,13 @@ EXAMPLES = r"""
   loop_control:
     label: "{{ item.name }}"
 
-- name: The GPUs of two nodes that have an A2-4Q, or could get one, are read
+- name: Read the GPUs of two nodes that have an A2-4Q or can be given one
   vgpu.fleet.harvester_gpu_info:
     nodes: [gpu-a, gpu-b]
     profiles: [A2-4Q]
   register: candidates
 
-- name: Nothing has drifted
+- name: Check that there are no findings
   ansible.builtin.assert:
     that: candidates.findings | length == 0
     fail_msg: "{{ candidates.findings | map(attribute='text') | join(' ') }}"
@@ -83,27 +83,27 @@ nodes:
       type: str
       sample: gpu-a
     ready:
-      description: Whether it is ready.
+      description: Whether the node is ready.
       type: bool
       sample: true
     schedulable:
-      description: Whether it is not cordoned.
+      description: Whether the node is schedulable, that is, not cordoned.
       type: bool
       sample: true
     labels:
-      description: Its labels.
+      description: Labels of the node.
       type: dict
       sample: {kubernetes.io/hostname: gpu-a}
     advertised:
-      description: How many vGPUs of each profile it counts as allocatable, whether a VM has them or not.
+      description: Number of allocatable vGPUs of each profile, whether or not a VM has them.
       type: dict
       sample: {NVIDIA A2-4Q: 4}
     gpus:
-      description: Its GPUs by address, as M(vgpu.fleet.harvester_sriov_gpu) returns them.
+      description: The GPUs of the node by address, as returned by M(vgpu.fleet.harvester_sriov_gpu).
       type: list
       elements: dict
 vgpus:
-  description: The vGPUs that are enabled, ordered by node and address.
+  description: The enabled vGPUs, ordered by node and address.
   returned: success
   type: list
   elements: dict
@@ -113,19 +113,19 @@ vgpus:
       type: str
       sample: gpu-a-000008004
     address:
-      description: PCI address of its virtual function.
+      description: PCI address of the virtual function.
       type: str
       sample: "0000:08:00.4"
     node:
-      description: The node it is on.
+      description: The node of the vGPU.
       type: str
       sample: gpu-a
     gpu:
-      description: The GPU it is on.
+      description: The GPU of the vGPU.
       type: str
       sample: gpu-a-000008000
     profile:
-      description: The profile it has.
+      description: The profile of the vGPU.
       type: str
       sample: NVIDIA A2-4Q
     requested:
@@ -133,7 +133,7 @@ vgpus:
       type: str
       sample: NVIDIA A2-4Q
     state:
-      description: V(requested), V(configured), or V(allocatable) once the node offers it to VMs.
+      description: V(requested), V(configured), or V(allocatable) once the node offers the vGPU to VMs.
       type: str
       sample: allocatable
     drifted:
@@ -141,31 +141,31 @@ vgpus:
       type: bool
       sample: false
     hardware:
-      description: The profile that the device itself reports, if its node hands it out as another one; else null.
+      description: The profile that the device reports, if its node offers the device as another one; otherwise null.
       type: str
       sample: null
     owner:
-      description: For whom it was enabled, by the mark that it carries; null if it carries none.
+      description: The owner in the owner mark of the vGPU; null if it has no mark.
       type: str
       sample: vgpu.fleet
     holders:
-      description: VMs that have it or refer to it.
+      description: VMs that have the vGPU or refer to it.
       type: list
       elements: dict
       sample: [{kind: VM, labels: {}, name: worker-1, namespace: default, running: true}]
     available_profiles:
-      description: The profiles that it could be given right now.
+      description: The profiles that the slot can be given now.
       type: list
       elements: str
       sample: []
 profiles:
-  description: The profiles of RV(vgpus), each in all its spellings.
+  description: The profiles of RV(vgpus), each in all spellings.
   returned: success
   type: list
   elements: dict
   contains:
     type:
-      description: The type's name, as the cluster's driver spells it.
+      description: The type name, as the host driver spells it.
       type: str
       sample: NVIDIA A2-4Q
     short:
@@ -173,7 +173,7 @@ profiles:
       type: str
       sample: A2-4Q
     resource:
-      description: The resource that nodes advertise and VMs ask for.
+      description: The resource name that nodes advertise and VMs request.
       type: str
       sample: nvidia.com/NVIDIA_A2-4Q
     vsphere:
@@ -181,7 +181,7 @@ profiles:
       type: str
       sample: nvidia_a2-4q
 claims:
-  description: vGPUs that VMs ask for by profile, without it being known which devices they have or will get.
+  description: vGPUs that VMs request by profile, while it is unknown which devices the VMs have or will get.
   returned: success
   type: list
   elements: dict
@@ -191,7 +191,7 @@ claims:
       type: str
       sample: NVIDIA A2-4Q
     count:
-      description: How many of them.
+      description: Number of vGPUs.
       type: int
       sample: 1
     node:
@@ -199,13 +199,13 @@ claims:
       type: str
       sample: gpu-a
     pending:
-      description: Whether the VM runs without them, and takes them when it is started again, since it was edited.
+      description: Whether the VM was edited, runs without these vGPUs, and takes them at its next start.
       type: bool
       sample: false
     protective:
       description: >-
-        Whether these are not additional vGPUs. The VM refers to devices that another VM may have, so others are kept
-        for it.
+        Whether these vGPUs replace devices that the VM refers to, because another VM may have those. They are not
+        additional vGPUs.
       type: bool
       sample: false
     holder:
@@ -247,7 +247,7 @@ findings:
       type: str
       sample: vGPU gpu-a-000008004 is NVIDIA A2-4Q, but NVIDIA A2-4C is requested. It changes at the next reboot.
 harvester:
-  description: The Harvester version that the modules act by.
+  description: The Harvester version that determines the behavior of the modules.
   returned: success
   type: dict
   contains:

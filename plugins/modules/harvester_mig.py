@@ -7,85 +7,88 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: harvester_mig
-short_description: Cut GPUs of a Harvester cluster into MIG instances, or keep them time-sliced
+short_description: Manage MIG instances of GPUs on a Harvester cluster
 version_added: 0.1.0
 description:
-  - GPUs such as A30, A100 and H100 can be cut into MIG instances. Harvester 1.7 and 1.8 put them into MIG mode as soon
-    as SR-IOV is switched on, and then they offer no vGPU profile at all until they have instances.
-  - With O(state=enabled) the task ends when each GPU has exactly the requested instances, and its vGPU devices offer
+  - Creates MIG instances on GPUs such as A30, A100 and H100, removes them, or keeps the GPUs time-sliced. Harvester 1.7
+    and 1.8 put such GPUs into MIG mode as soon as SR-IOV is enabled. They then offer no vGPU profile until they have
+    instances.
+  - With O(state=enabled), the task ends when each GPU has exactly the requested instances, and its vGPU devices offer
     the profiles that these serve. An instance of V(1g.5gb) serves one vGPU of the profile V(A100-1-5C).
-  - Whether the instances fit side by side is checked before anything is written.
-  - Harvester creates instances one by one and stops at the first that fails. What was made by then is of no use, so
-    the module removes it again and tells what Harvester said. A GPU that is found in this state, without vGPUs, is
-    repaired.
-  - Instances cannot change under a vGPU. As long as a vGPU of the GPU is enabled the task fails and names it, and the
-    VM that refers to it if there is one.
-  - If a GPU is still changing, such as right after somebody disabled vGPUs, the module waits within O(wait_timeout)
-    until it has settled, and plans then. In check mode it does not wait, and says that the answer is not final.
-  - If somebody else changes one of the devices while the task works on it, the task stops at once with the error code
-    V(changed_by_other) and names who it was.
+  - Before it writes anything, the module checks whether the instances fit on the GPU together.
+  - Harvester creates instances one by one and stops at the first failure. The instances created until then are
+    unusable, so the module removes them and reports Harvester's message. It also repairs a GPU that is already in this
+    state and has no vGPUs.
+  - Instances cannot change while a vGPU of the GPU is enabled. In this case the task fails and names the vGPU, and the
+    VM that refers to it, if any.
+  - If a GPU is still changing, for example because vGPUs were just disabled, the module waits up to O(wait_timeout)
+    until the GPU has settled before it plans. In check mode it does not wait and warns that the result is not final.
+  - If another user changes one of the devices during the task, the task stops immediately with the error code
+    V(changed_by_other) and names the writer.
 options:
   gpus:
     description:
       - Names of the GPUs, as Harvester lists them under SR-IOV GPU devices, or shell patterns.
-      - At least one of O(gpus) and O(nodes) is needed. With both, a GPU has to match both. An empty list is an error.
-      - With O(state=enabled), a GPU that is only matched by a pattern, and whose board has no such instances, is left
-        alone. One that is named in full has to have them.
+      - At least one of O(gpus) and O(nodes) is required. With both, a GPU must match both. An empty list is an error.
+      - With O(state=enabled), a GPU that is only matched by a pattern is skipped if its board does not support the
+        instances. If a GPU is named in full, its board must support them.
     type: list
     elements: str
   nodes:
     description:
-      - Names of nodes, or shell patterns, whose GPUs to select. Those whose board has no such instances are left alone.
+      - Names of nodes, or shell patterns, whose GPUs to select. GPUs whose board does not support the instances are
+        skipped.
     type: list
     elements: str
   instances:
     description:
-      - All the instances that each of the GPUs should have.
+      - The instances of each selected GPU. Other instances are removed.
     type: list
     elements: dict
     suboptions:
       profile:
         description:
-          - The instance in any spelling, such as V(1g.5gb), V(MIG 1g.5gb), or the vGPU profile that it serves, such as
+          - The instance, in any spelling, such as V(1g.5gb), V(MIG 1g.5gb), or the vGPU profile that it serves, such as
             V(A100-1-5C).
         type: str
         required: true
       count:
         description:
-          - How many of them.
+          - Number of instances.
         type: int
         required: true
   state:
     description:
-      - Whether the GPUs should have O(instances), or none.
+      - Whether the GPUs should have O(instances) or no instances.
     type: str
     choices: [enabled, disabled]
     default: enabled
   mode:
     description:
-      - V(time_sliced) keeps GPUs that can do MIG out of MIG mode, by an annotation that Harvester reads from 1.9 on
-        when SR-IOV is switched on. On versions that ignore it the task fails.
+      - The mode of the GPUs.
+      - V(time_sliced) keeps MIG-capable GPUs out of MIG mode. It sets an annotation that Harvester reads from 1.9 on
+        when SR-IOV is enabled. On versions that ignore the annotation, the task fails.
     type: str
     choices: [mig, time_sliced]
     default: mig
   take_over:
     description:
-      - Whether to undo another run first that was cut off on one of the GPUs and is dead. Its journal on the GPU tells
-        what to put back.
-      - Without it, the task fails with the error code V(journal_held) and names the run. A run that shows signs of life
+      - Whether to first undo another run that was interrupted on one of the GPUs and is dead. Its journal on the GPU
+        records the state to restore.
+      - With V(false), the task fails with the error code V(journal_held) and names the run. A run that is still alive
         is never taken over.
-      - The same task as the one that was cut off finishes it, and does not need this option.
+      - Running the interrupted task again finishes it and does not need this option.
     type: bool
     default: false
   relayout:
     description:
-      - Whether a GPU that has other instances, or is in the other mode, is disabled, changed and enabled again.
-      - All vGPUs of the GPU have to be disabled before.
+      - Whether to disable, change and enable a GPU that has other instances or is in the other mode.
+      - All vGPUs of the GPU must be disabled before.
     type: bool
     default: false
   enable_sriov:
     description:
-      - Whether SR-IOV is switched on where it is off. Without SR-IOV there are no instances.
+      - Whether to enable SR-IOV on GPUs where it is disabled. Instances require SR-IOV.
     type: bool
     default: false
 extends_documentation_fragment:
@@ -95,11 +98,10 @@ extends_documentation_fragment:
 attributes:
   check_mode:
     description: >-
-      Predicts what the run would do. The cluster is asked by dry runs whether it would accept those steps that do not
-      depend on others.
+      Predicts the changes. Steps that do not depend on other steps are sent as dry runs, which the cluster validates.
     support: full
   diff_mode:
-    description: Shows mode and instances of each GPU that changes.
+    description: Shows the mode and the instances of each GPU that changes.
     support: full
 seealso:
   - module: vgpu.fleet.harvester_sriov_gpu
@@ -109,7 +111,7 @@ author:
 """
 
 EXAMPLES = r"""
-- name: Every A100 of the GPU nodes has one large and two small instances
+- name: Create one large and two small instances on every A100 of the GPU nodes
   vgpu.fleet.harvester_mig:
     nodes: ["mig-*"]
     instances:
@@ -119,7 +121,7 @@ EXAMPLES = r"""
         count: 2
     enable_sriov: true
 
-- name: A GPU is cut in another way, now that it has no vGPUs any more
+- name: Replace the instances of a GPU without vGPUs
   vgpu.fleet.harvester_mig:
     gpus: [mig-a100-000004000]
     instances:
@@ -127,12 +129,12 @@ EXAMPLES = r"""
         count: 1
     relayout: true
 
-- name: A GPU has no instances
+- name: Remove the instances of a GPU
   vgpu.fleet.harvester_mig:
     gpus: [mig-a100-000004000]
     state: disabled
 
-- name: A GPU stays time-sliced when SR-IOV is switched on (Harvester 1.9)
+- name: Keep a GPU time-sliced when SR-IOV is enabled (Harvester 1.9)
   vgpu.fleet.harvester_mig:
     gpus: [mig-h100-0000ca000]
     mode: time_sliced
@@ -140,13 +142,13 @@ EXAMPLES = r"""
 
 RETURN = r"""
 finished:
-  description: Runs of the same task that were cut off, and that this one has finished, or in check mode would finish.
+  description: Interrupted runs of the same task that this task finished, or in check mode would finish.
   returned: success
   type: list
   elements: str
   sample: []
 undone:
-  description: Runs of other tasks that were undone first, or in check mode would be. See O(take_over).
+  description: Interrupted runs of other tasks that this task undid, or in check mode would undo. See O(take_over).
   returned: success
   type: list
   elements: str
@@ -162,11 +164,11 @@ gpus:
       type: str
       sample: mig-a100-000004000
     node:
-      description: The node it is in.
+      description: The node of the GPU.
       type: str
       sample: mig-a100
     address:
-      description: Its PCI address.
+      description: PCI address of the GPU.
       type: str
       sample: "0000:04:00.0"
     board:
@@ -174,44 +176,44 @@ gpus:
       type: str
       sample: A100
     mode:
-      description: V(mig) or V(time_sliced). With SR-IOV off, the mode that it will have once it is on.
+      description: V(mig) or V(time_sliced). While SR-IOV is disabled, the mode that the GPU will have with SR-IOV.
       type: str
       sample: mig
     vgpu_enabled:
-      description: Whether SR-IOV is on.
+      description: Whether SR-IOV is enabled.
       type: bool
       sample: true
     state:
-      description: Whether its MIG configuration is V(enabled) or V(disabled).
+      description: Whether the MIG configuration of the GPU is V(enabled) or V(disabled).
       type: str
       sample: enabled
     status:
-      description: What Harvester says of its MIG configuration, V(synced), V(out-of-sync), V(disabled) or nothing.
+      description: Status of the MIG configuration, V(synced), V(out-of-sync), V(disabled) or empty.
       type: str
       sample: synced
     message:
-      description: Why it is out of sync, from Harvester 1.9 on.
+      description: Why the MIG configuration is out of sync, from Harvester 1.9 on.
       type: str
       sample: ""
     instances:
-      description: The instances it has, the largest first.
+      description: The instances of the GPU, the largest first.
       type: list
       elements: dict
       contains:
         profile:
-          description: The instance's name.
+          description: Name of the instance.
           type: str
           sample: 3g.20gb
         type:
-          description: The vGPU profile that it serves; null if the board is not known.
+          description: The vGPU profile that the instance serves; null if the board is unknown.
           type: str
           sample: GRID A100-3-20C
         count:
-          description: How many of them.
+          description: Number of instances.
           type: int
           sample: 1
 steps:
-  description: What was done, or in check mode what would be done, in order.
+  description: The steps that were applied, or in check mode would be applied, in order.
   returned: success
   type: list
   elements: dict
@@ -235,20 +237,20 @@ steps:
       type: str
       sample: null
     before:
-      description: Instances or mode before.
+      description: Instances or mode before the step.
       type: str
       sample: null
     after:
-      description: Instances or mode afterwards.
+      description: Instances or mode after the step.
       type: str
       sample: 1 x 3g.20gb, 2 x 1g.5gb
 unsettled:
   description:
-    - GPUs that matter for the answer and were still changing when it was given, such as right after somebody
-      disabled vGPUs.
-    - Outside check mode the module waits for them first, within O(wait_timeout), so that only those are listed that
-      do not settle.
-    - If the task fails because of what such a GPU offers, RV(ignore:error.unsettled) has the same list.
+    - GPUs that affect the result and were still changing when it was computed, for example because vGPUs were just
+      disabled.
+    - Outside check mode, the module first waits for them up to O(wait_timeout), so the list contains only GPUs that
+      did not settle.
+    - If the task fails because of the state of such a GPU, RV(ignore:error.unsettled) has the same list.
   returned: success
   type: list
   elements: dict
@@ -258,15 +260,15 @@ unsettled:
       type: str
       sample: gpu-a-000008000
     node:
-      description: Its node.
+      description: The node of the GPU.
       type: str
       sample: gpu-a
     reason:
-      description: What has not come to an end.
+      description: The change that is not complete.
       type: str
       sample: its vGPU devices do not all offer the same types yet
     moving:
-      description: Whether something still happens there. If not, it is stuck, and waiting does not help.
+      description: Whether the GPU is still changing. If V(false), it is stuck, and waiting does not help.
       type: bool
       sample: true
 """

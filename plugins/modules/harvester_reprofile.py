@@ -13,21 +13,21 @@ version_added: 0.1.0
 author:
   - The vgpu.fleet contributors (@vgpu-fleet)
 description:
-  - Gives GPUs another layout although VMs use them. It stops the VMs, takes their vGPUs out, changes the profiles,
-    gives the VMs their vGPUs and starts those that ran, with the run strategy they had. If a step fails, it puts back
-    what was there before.
-  - Stops only VMs that O(vms) or O(vm_labels) select, and only if they are in the way or get other vGPUs. What
+  - Changes the layout of GPUs although VMs use them. The module stops the VMs, detaches their vGPUs, changes the
+    profiles, attaches the vGPUs and starts the VMs that ran, with their previous run strategy. If a step fails, it
+    restores the previous state.
+  - Stops only VMs that O(vms) or O(vm_labels) select, and only if they use the GPUs or get other vGPUs. A change that
     cannot work is refused before any VM is stopped.
-  - Before it changes anything, it writes a journal to the objects themselves, as annotation C(vgpu.fleet/journal) of
-    the GPUs (SRIOVGPUDevice) and VMs. It says which run it is, and what to put back. The journal is removed when
-    everything is done or undone.
-  - A run that was cut off is finished by the same task once more, from any controller. A task that asks for something
-    else meets the journal, is refused, and names the run. With O(take_over=true) it undoes that run first.
+  - Before any change, the module writes a journal to the objects themselves, as annotation C(vgpu.fleet/journal) of
+    the GPUs (SRIOVGPUDevice) and VMs. The journal identifies the run and records the state to restore. It is removed
+    when everything is done or undone.
+  - To finish an interrupted run, run the same task again, from any controller. A task with another request fails
+    because of the journal and names the run. With O(take_over=true), it undoes that run first.
   - The device entries of a VM keep their names, tags and options. After an undone change they are exactly as before.
 options:
   layout:
     description:
-      - The vGPUs that each of the GPUs has after the task, and no others.
+      - The vGPUs of each selected GPU after the task. The GPUs have no others.
     type: list
     elements: dict
     required: true
@@ -39,7 +39,7 @@ options:
         required: true
       count:
         description:
-          - How many of it on each GPU.
+          - Number of vGPUs of the profile on each GPU.
         type: int
         required: true
   gpus:
@@ -49,7 +49,7 @@ options:
     elements: str
   nodes:
     description:
-      - Names of nodes, or shell patterns, whose GPUs to select. With O(gpus), both have to match.
+      - Names of nodes, or shell patterns, whose GPUs to select. With O(gpus), a GPU must match both.
     type: list
     elements: str
   vms:
@@ -60,17 +60,17 @@ options:
     suboptions:
       name:
         description:
-          - The VM.
+          - Name of the VM.
         type: str
         required: true
       namespace:
         description:
-          - The VM's namespace.
+          - Namespace of the VM.
         type: str
         default: default
       vgpus:
         description:
-          - The vGPUs that the VM has afterwards. The same as before if not given. An empty list means none.
+          - The vGPUs of the VM after the task. Defaults to its current vGPUs. An empty list means none.
         type: list
         elements: dict
         suboptions:
@@ -81,24 +81,24 @@ options:
             required: true
           count:
             description:
-              - How many of it.
+              - Number of vGPUs of the profile.
             type: int
             default: 1
   vm_labels:
     description:
-      - VMs with all of these labels may be stopped as well. They get the same vGPUs as before.
-      - Without any label, no VM is selected by labels.
+      - VMs with all of these labels may be stopped as well. They keep the same vGPUs.
+      - Without labels, this option selects no VM.
     type: dict
   serial:
     description:
-      - How many GPUs are changed at a time. Their VMs are stopped together, and everything on them is put back
-        together if a step fails.
+      - Number of GPUs to change at a time. Their VMs are stopped together. If a step fails, all of them are restored
+        together.
     type: int
     default: 1
   take_over:
     description:
-      - Whether to undo another run first that has the GPUs or VMs in its journal and is dead.
-      - A run that shows signs of life is never taken over.
+      - Whether to first undo another run that has the GPUs or VMs in its journal and is dead.
+      - A run that is still alive is never taken over.
     type: bool
     default: false
   wait_timeout:
@@ -113,21 +113,21 @@ extends_documentation_fragment:
 attributes:
   check_mode:
     support: full
-    details: The plan is made and refused in the same way. A run that was cut off is named.
+    details: The module plans, and refuses, in the same way. The result names interrupted runs.
   diff_mode:
     support: none
   platform:
     platforms: posix
 notes:
-  - A run shows every 5 seconds that it is alive, in annotation C(vgpu.fleet/journal-alive) of one of its objects. A
-    task that meets a journal watches for that for 16 seconds before it continues or undoes the run.
+  - A run updates the annotation C(vgpu.fleet/journal-alive) of one of its objects every 5 seconds. A task that finds a
+    journal watches this annotation for 16 seconds before it continues or undoes the run.
 seealso:
   - module: vgpu.fleet.harvester_vgpu
   - module: vgpu.fleet.harvester_vgpu_vm
 """
 
 EXAMPLES = r"""
-- name: Give gpu-a two A2-8Q, of which the trainer gets one
+- name: Change gpu-a to two A2-8Q and attach one to the VM trainer
   vgpu.fleet.harvester_reprofile:
     nodes: [gpu-a]
     layout:
@@ -138,7 +138,7 @@ EXAMPLES = r"""
         vgpus:
           - profile: A2-8Q
 
-- name: Undo what a dead run left and change the layout of a GPU that nobody uses
+- name: Undo a dead run and change the layout of an unused GPU
   vgpu.fleet.harvester_reprofile:
     gpus: [gpu-a-000008000]
     layout:
@@ -149,23 +149,23 @@ EXAMPLES = r"""
 
 RETURN = r"""
 plan:
-  description: What was done, or in check mode would be done.
+  description: The work that was done, or in check mode would be done.
   returned: success
   type: dict
   contains:
     lines:
-      description: The plan for people, one line for each piece of work.
+      description: The plan as text, one line for each piece of work.
       type: list
       elements: str
       sample: ["gpu-a-000008000: 2 x NVIDIA A2-4Q -> 2 x A2-8Q, stopping default/trainer"]
     work:
       description: >-
-        The pieces of work in order. Each has RV(ignore:gpus), RV(ignore:before) with the vGPUs there are, and
+        The pieces of work in order. Each has RV(ignore:gpus), RV(ignore:before) with the current vGPUs, and
         RV(ignore:vms) with the vGPUs of each VM before and after.
       type: list
       elements: dict
 journals:
-  description: Runs that were cut off and concern these GPUs or VMs, as they were found.
+  description: Interrupted runs on these GPUs or VMs, before the task.
   returned: success
   type: list
   elements: dict
@@ -175,11 +175,11 @@ journals:
       type: str
       sample: 3f2a9c01
     started:
-      description: When it was started.
+      description: Start time of the run.
       type: str
       sample: "2026-11-18T01:00:00+00:00"
     by:
-      description: User and host that ran it.
+      description: User and host of the run.
       type: str
       sample: runner@awx-job-17
     phase:
@@ -187,15 +187,15 @@ journals:
       type: str
       sample: changing
     gpus:
-      description: GPUs with its journal.
+      description: GPUs with the journal of the run.
       type: list
       elements: str
     vms:
-      description: VMs with its journal.
+      description: VMs with the journal of the run.
       type: list
       elements: str
 finished:
-  description: Runs of the same request that were cut off and that this task finished.
+  description: Interrupted runs of the same request that this task finished.
   returned: success
   type: list
   elements: str

@@ -7,47 +7,47 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: harvester_sriov_gpu
-short_description: Switch SR-IOV of GPUs in a Harvester cluster on or off
+short_description: Enable or disable SR-IOV on GPUs of a Harvester cluster
 version_added: 0.1.0
 description:
-  - Splits GPUs into virtual functions, each of which can become a vGPU, or undoes it.
-  - With O(state=enabled) the task ends when the virtual functions are there and every one of them says which vGPU
-    profiles it can have. GPUs in MIG mode are done without that, as they offer nothing before they have MIG instances.
-  - A GPU that has enabled vGPUs is not switched off unless O(disable_vgpus=true). If a VM uses any of them, refers to
-    one, running or not, or asks for a profile of which too few would be left, the task fails in any case and names the
-    VM.
-  - If a GPU is still changing, such as right after somebody disabled vGPUs, the module waits within O(wait_timeout)
-    until it has settled, and plans then. In check mode it does not wait, and says that the answer is not final.
-  - If somebody else changes one of the devices while the task works on it, the task stops at once with the error code
-    V(changed_by_other) and names who it was.
+  - Divides GPUs into virtual functions, each of which can become a vGPU, or removes the virtual functions.
+  - With O(state=enabled), the task ends when the virtual functions exist and each of them reports its available vGPU
+    profiles. The task does not wait for the profiles of GPUs in MIG mode, which offer none before they have MIG
+    instances.
+  - Disabling SR-IOV on a GPU with enabled vGPUs requires O(disable_vgpus=true). If a VM, running or not, uses or refers
+    to one of the vGPUs, or requests a profile of which too few would remain, the task always fails and names the VM.
+  - If a GPU is still changing, for example because vGPUs were just disabled, the module waits up to O(wait_timeout)
+    until the GPU has settled before it plans. In check mode it does not wait and warns that the result is not final.
+  - If another user changes one of the devices during the task, the task stops immediately with the error code
+    V(changed_by_other) and names the writer.
 options:
   gpus:
     description:
       - Names of the GPUs, as Harvester lists them under SR-IOV GPU devices, or shell patterns.
-      - At least one of O(gpus) and O(nodes) is needed. With both, a GPU has to match both. An empty list is an error.
-      - A name or pattern that matches nothing is an error, which lists what there is.
+      - At least one of O(gpus) and O(nodes) is required. With both, a GPU must match both. An empty list is an error.
+      - A name or pattern that matches nothing is an error. The error lists the existing names.
     type: list
     elements: str
   nodes:
     description:
-      - Names of nodes, or shell patterns, whose GPUs to select. V(*) is all nodes.
+      - Names of nodes, or shell patterns, whose GPUs to select. V(*) selects all nodes.
     type: list
     elements: str
   state:
     description:
-      - Whether SR-IOV should be on or off.
+      - Whether SR-IOV should be enabled or disabled.
     type: str
     choices: [enabled, disabled]
     default: enabled
   disable_vgpus:
     description:
-      - With O(state=disabled), first disable the vGPUs that no VM refers to.
+      - Whether to first disable the vGPUs that no VM refers to, with O(state=disabled).
     type: bool
     default: false
   remove_mig:
     description:
-      - With O(state=disabled), first remove the MIG instances of the GPUs. Without, a GPU that has any is refused,
-        because Harvester would leave them behind on the card.
+      - Whether to first remove the MIG instances of the GPUs, with O(state=disabled). With V(false), the task fails if
+        a GPU has MIG instances, because Harvester would leave them on the GPU.
     type: bool
     default: false
 extends_documentation_fragment:
@@ -56,10 +56,10 @@ extends_documentation_fragment:
   - vgpu.fleet.harvester.fail_fast
 attributes:
   check_mode:
-    description: Predicts what the run would do; the cluster is asked by dry runs whether it would accept it.
+    description: Predicts the changes and sends them as dry runs, which the cluster validates.
     support: full
   diff_mode:
-    description: Shows the state of each GPU, and of the vGPUs that are disabled on the way.
+    description: Shows the state of each GPU, and of the vGPUs that the task disables.
     support: full
 seealso:
   - module: vgpu.fleet.harvester_vgpu
@@ -69,11 +69,11 @@ author:
 """
 
 EXAMPLES = r"""
-- name: Every GPU of the GPU nodes is split into virtual functions
+- name: Enable SR-IOV on all GPUs of the GPU nodes
   vgpu.fleet.harvester_sriov_gpu:
     nodes: ["gpu-*"]
 
-- name: Two GPUs are split into virtual functions, as a user of one context of a kubeconfig
+- name: Enable SR-IOV on two GPUs, with a context of a kubeconfig
   vgpu.fleet.harvester_sriov_gpu:
     kubeconfig: "{{ lookup('ansible.builtin.env', 'KUBECONFIG') }}"
     context: lab
@@ -82,7 +82,7 @@ EXAMPLES = r"""
       - gpu-b-000008000
     wait_timeout: 600
 
-- name: A GPU is given back, with the vGPUs on it that no VM refers to
+- name: Disable SR-IOV on a GPU, and the vGPUs on it that no VM refers to
   vgpu.fleet.harvester_sriov_gpu:
     gpus: [gpu-a-000008000]
     state: disabled
@@ -91,7 +91,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 gpus:
-  description: The chosen GPUs as they are now, or in check mode as they would be, ordered by node and address.
+  description: The selected GPUs after the task, or in check mode as predicted, ordered by node and address.
   returned: success
   type: list
   elements: dict
@@ -101,7 +101,7 @@ gpus:
       type: str
       sample: gpu-a-000008000
     node:
-      description: The node it is in.
+      description: The node of the GPU.
       type: str
       sample: gpu-a
     platform:
@@ -109,7 +109,7 @@ gpus:
       type: str
       sample: harvester
     address:
-      description: Its PCI address.
+      description: PCI address of the GPU.
       type: str
       sample: "0000:08:00.0"
     board:
@@ -117,36 +117,36 @@ gpus:
       type: str
       sample: A2
     possible_boards:
-      description: All boards that it can be. Some share a PCI id and cannot be told apart before they offer profiles.
+      description: All possible boards. Some share a PCI ID and cannot be distinguished before they offer profiles.
       type: list
       elements: str
       sample: [A2]
     framebuffer_mib:
-      description: Its memory, where the platform tells it.
+      description: Framebuffer of the GPU, if the platform reports it.
       type: int
       sample: null
     mode:
-      description: How it is shared.
+      description: Mode of the GPU.
       type: str
       sample: time_sliced
     vgpu_enabled:
-      description: Whether SR-IOV is on.
+      description: Whether SR-IOV is enabled.
       type: bool
       sample: true
     vf_capacity:
-      description: How many virtual functions it has; null while SR-IOV is off.
+      description: Number of virtual functions; null while SR-IOV is disabled.
       type: int
       sample: 16
     max_instances:
-      description: How many vGPUs of a profile it takes, where the platform tells it.
+      description: Maximum number of vGPUs of each profile, if the platform reports it.
       type: dict
       sample: {}
     unavailable_reason:
-      description: Why it cannot be used at all, or nothing.
+      description: Why the GPU serves no vGPUs. Empty if it can serve them.
       type: str
       sample: ""
     slots:
-      description: Its vGPU devices by address, empty or not.
+      description: The vGPU devices of the GPU by address, empty or not.
       type: list
       elements: dict
       contains:
@@ -155,11 +155,11 @@ gpus:
           type: str
           sample: gpu-a-000008004
         address:
-          description: PCI address of its virtual function.
+          description: PCI address of the virtual function.
           type: str
           sample: "0000:08:00.4"
         profile:
-          description: The profile it has; null if it is empty.
+          description: The profile of the vGPU; null if the slot is empty.
           type: str
           sample: NVIDIA A2-4Q
         requested:
@@ -167,7 +167,7 @@ gpus:
           type: str
           sample: NVIDIA A2-4Q
         state:
-          description: V(empty), V(requested), V(configured), or V(allocatable) once the node offers it to VMs.
+          description: V(empty), V(requested), V(configured), or V(allocatable) once the node offers the vGPU to VMs.
           type: str
           sample: allocatable
         drifted:
@@ -175,26 +175,26 @@ gpus:
           type: bool
           sample: false
         hardware:
-          description: The profile that the device itself reports, if its node hands it out as another one; else null.
+          description: The profile that the device reports, if its node offers it as another one; otherwise null.
           type: str
           sample: null
         owner:
-          description: For whom it was enabled, by the mark that it carries; null if it carries none.
+          description: The owner in the owner mark of the vGPU; null if it has no mark.
           type: str
           sample: vgpu.fleet
         holders:
-          description: VMs that have it or refer to it, with RV(ignore:kind), RV(ignore:namespace), RV(ignore:name),
-            RV(ignore:running) and RV(ignore:labels).
+          description: VMs that have the vGPU or refer to it, with RV(ignore:kind), RV(ignore:namespace),
+            RV(ignore:name), RV(ignore:running) and RV(ignore:labels).
           type: list
           elements: dict
           sample: []
         available_profiles:
-          description: The profiles that it could be given right now.
+          description: The profiles that the slot can be given now.
           type: list
           elements: str
           sample: []
 steps:
-  description: What was done, or in check mode what would be done, in order.
+  description: The steps that were applied, or in check mode would be applied, in order.
   returned: success
   type: list
   elements: dict
@@ -214,24 +214,24 @@ steps:
       type: str
       sample: gpu-a-000008000
     slot:
-      description: The vGPU device, where it is about one.
+      description: The vGPU device, if the step changes a vGPU.
       type: str
       sample: null
     before:
-      description: The profile before.
+      description: The profile before the step.
       type: str
       sample: null
     after:
-      description: The profile afterwards.
+      description: The profile after the step.
       type: str
       sample: null
 unsettled:
   description:
-    - GPUs that matter for the answer and were still changing when it was given, such as right after somebody
-      disabled vGPUs.
-    - Outside check mode the module waits for them first, within O(wait_timeout), so that only those are listed that
-      do not settle.
-    - If the task fails because of what such a GPU offers, RV(ignore:error.unsettled) has the same list.
+    - GPUs that affect the result and were still changing when it was computed, for example because vGPUs were just
+      disabled.
+    - Outside check mode, the module first waits for them up to O(wait_timeout), so the list contains only GPUs that
+      did not settle.
+    - If the task fails because of the state of such a GPU, RV(ignore:error.unsettled) has the same list.
   returned: success
   type: list
   elements: dict
@@ -241,15 +241,15 @@ unsettled:
       type: str
       sample: gpu-a-000008000
     node:
-      description: Its node.
+      description: The node of the GPU.
       type: str
       sample: gpu-a
     reason:
-      description: What has not come to an end.
+      description: The change that is not complete.
       type: str
       sample: its vGPU devices do not all offer the same types yet
     moving:
-      description: Whether something still happens there. If not, it is stuck, and waiting does not help.
+      description: Whether the GPU is still changing. If V(false), it is stuck, and waiting does not help.
       type: bool
       sample: true
 """
