@@ -7,67 +7,67 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: harvester_vgpu
-short_description: Give the vGPUs of a Harvester cluster their profiles
+short_description: Manage vGPU profiles on a Harvester cluster
 version_added: 0.1.0
 description:
-  - Says how many vGPUs of which profiles there should be, or which device should have which profile, and makes it so.
-  - The task ends when every vGPU is configured and its node counts it as allocatable, so that a VM can start with it.
-  - Asked for numbers, it keeps what is there, touches as few GPUs as possible, and tells which rule on which GPU is in
-    the way if they do not fit, who holds what, and what would help.
-  - A number is exact. If the selection has more vGPUs of the profile than O(count), unused ones are disabled. If VMs
+  - Creates, changes and removes vGPUs, either by the number of vGPUs of each profile or by the profile of each device.
+  - The task ends when every vGPU is configured and allocatable, so that a VM can start with it.
+  - For numbers of vGPUs, the module keeps existing vGPUs and touches as few GPUs as possible. If the vGPUs do not fit,
+    the error names the limiting rule of each GPU, the holders, and changes that would help.
+  - Numbers are exact. If the selection has more vGPUs of the profile than O(count), unused ones are disabled. If VMs
     hold more of them than O(count), the task fails and names the VMs. vGPUs of other profiles stay, unless
     O(exclusive=true).
-  - vGPUs that a VM refers to, whether it runs or not, are never disabled or given another profile.
-  - Harvester accepts another profile for a vGPU that is enabled, ignores it, and applies it at the next reboot. This
-    module never sends that. It finds vGPUs that are not what they were asked to be, and repairs them with
-    O(reprofile=true). If a task names such a vGPU with the profile that it has, only its specification is set back,
-    which changes nothing about the vGPU and is done while a VM uses it, too.
-  - If a GPU is still changing, such as right after somebody disabled vGPUs, the module waits within O(wait_timeout)
-    until it has settled, and plans then. In check mode it does not wait, and says that the answer is not final.
-  - If somebody else changes one of the devices while the task works on it, the task stops at once with the error code
-    V(changed_by_other) and names who it was.
+  - vGPUs that a VM refers to, running or not, are never disabled or given another profile.
+  - Harvester accepts another profile for an enabled vGPU, but applies it only at the next reboot. The module never
+    sends such a request. It detects vGPUs whose profile differs from the requested one, and repairs them with
+    O(reprofile=true). If a task names such a vGPU with its current profile, the module only corrects the specification.
+    This does not affect the vGPU, so it is also done while a VM uses it.
+  - If a GPU is still changing, for example because vGPUs were just disabled, the module waits up to O(wait_timeout)
+    until the GPU has settled before it plans. In check mode it does not wait and warns that the result is not final.
+  - If another user changes one of the devices during the task, the task stops immediately with the error code
+    V(changed_by_other) and names the writer.
 options:
   layout:
     description:
-      - How many vGPUs of which profiles there should be. All entries are planned together.
-      - Exactly one of O(layout), O(devices), O(count) and O(name) is needed.
-      - Entries for the same profile add up; each vGPU serves one of them.
-      - A configuration file of NVIDIA's vGPU Device Manager can be used through the filter
+      - The number of vGPUs of each profile. All entries are planned together.
+      - Exactly one of O(layout), O(devices), O(count) and O(name) is required.
+      - Entries for the same profile add up. Each vGPU counts for one entry.
+      - To use a configuration file of NVIDIA's vGPU Device Manager, convert it with the filter
         P(vgpu.fleet.vgpu_device_manager#filter).
     type: list
     elements: dict
     suboptions:
       profile:
         description:
-          - The profile in any spelling, such as V(NVIDIA A2-4Q), V(A2-4Q) or V(nvidia.com/NVIDIA_A2-4Q).
+          - The profile, in any spelling, such as V(NVIDIA A2-4Q), V(A2-4Q) or V(nvidia.com/NVIDIA_A2-4Q).
         type: str
         required: true
       count:
         description:
-          - How many of them, exactly. V(0) means none.
+          - Exact number of vGPUs. V(0) means none.
         type: int
         required: true
       per:
         description:
-          - What the count applies to. V(fleet) is the whole selection. V(node) and V(gpu) are each node or GPU in it
-            whose board has this profile.
+          - What the count applies to. V(fleet) means the whole selection. V(node) and V(gpu) mean each node or GPU of
+            the selection whose board supports the profile.
         type: str
         choices: [fleet, node, gpu]
         default: fleet
       nodes:
         description:
-          - Names of nodes, or shell patterns. Without any selection here O(nodes) and O(gpus) of the task are used.
+          - Names of nodes, or shell patterns. An entry without a selection uses O(nodes) and O(gpus) of the task.
             An empty list is an error.
         type: list
         elements: str
       gpus:
         description:
-          - Names of GPUs, or shell patterns. With O(layout[].nodes) as well, a GPU has to match both.
+          - Names of GPUs, or shell patterns. With O(layout[].nodes) as well, a GPU must match both.
         type: list
         elements: str
   devices:
     description:
-      - Single vGPU devices and what they should be.
+      - Single vGPU devices with their profile or state.
     type: list
     elements: dict
     suboptions:
@@ -78,11 +78,11 @@ options:
         required: true
       profile:
         description:
-          - The profile in any spelling. Not needed to disable a device, or to leave an enabled one as it is.
+          - The profile, in any spelling. Not required to disable a device or to keep the profile of an enabled one.
         type: str
       state:
         description:
-          - Whether it should be enabled.
+          - Whether the device should be enabled or disabled.
         type: str
         choices: [enabled, disabled]
         default: enabled
@@ -92,7 +92,7 @@ options:
     type: str
   count:
     description:
-      - How many vGPUs of O(profile) there should be, exactly. V(0) means none. Short for a O(layout) of one entry.
+      - Exact number of vGPUs of O(profile). V(0) means none. Shorthand for O(layout) with one entry.
     type: int
   per:
     description:
@@ -101,71 +101,71 @@ options:
     choices: [fleet, node, gpu]
   nodes:
     description:
-      - Names of nodes, or shell patterns, on which the vGPUs should be.
-      - Without O(nodes) and O(gpus) the whole fleet is selected. An empty list is an error, as it is in O(gpus).
+      - Names of nodes, or shell patterns, on which to manage vGPUs.
+      - Without O(nodes) and O(gpus), the whole fleet is selected. An empty list in either of them is an error.
     type: list
     elements: str
   gpus:
     description:
-      - Names of GPUs, or shell patterns, on which the vGPUs should be.
-      - With O(nodes) as well, a GPU has to match both.
+      - Names of GPUs, or shell patterns, on which to manage vGPUs.
+      - With O(nodes) as well, a GPU must match both.
     type: list
     elements: str
   name:
     description:
-      - Name of one vGPU device. Short for O(devices) with one entry.
+      - Name of one vGPU device. Shorthand for O(devices) with one entry.
     type: str
   state:
     description:
-      - Whether the device O(name) should be enabled. V(enabled) if not given.
+      - Whether the device O(name) should be enabled or disabled. Defaults to V(enabled).
     type: str
     choices: [enabled, disabled]
   exclusive:
     description:
-      - Whether to disable enabled vGPUs of profiles that are not requested. Applies to the selected GPUs, or those
-        of the devices named. If a VM refers to one of them, the task fails.
-      - With O(count=0) as well, no vGPUs are left in the selection.
+      - Whether to disable vGPUs of profiles that are not requested. Applies to the selected GPUs, or to the GPUs of the
+        named devices. If a VM refers to one of these vGPUs, the task fails.
+      - Together with O(count=0), all vGPUs of the selection are disabled.
     type: bool
     default: false
   reprofile:
     description:
-      - Whether unused vGPUs may be disabled and enabled with another profile, to make room or because they are not what
-        they were asked to be.
+      - Whether to allow disabling unused vGPUs and enabling them with another profile, to make room or because their
+        profile differs from the requested one.
     type: bool
     default: false
   enable_sriov:
     description:
-      - Whether SR-IOV may be switched on where the vGPUs do not fit otherwise.
+      - Whether to allow enabling SR-IOV on GPUs if the vGPUs do not fit otherwise.
     type: bool
     default: false
   enable_mig:
     description:
-      - Whether MIG instances may be made for profiles such as V(A100-3-20C) where the vGPUs do not fit otherwise.
-      - Only GPUs without enabled vGPUs are cut, and they keep the instances that they have. With O(reprofile=true)
-        unused vGPUs may be disabled for it, and unused instances may be removed.
-      - Without it the error tells which M(vgpu.fleet.harvester_mig) task would make the vGPUs fit.
+      - Whether to allow creating MIG instances for profiles such as V(A100-3-20C) if the vGPUs do not fit otherwise.
+      - Instances are created only on GPUs without enabled vGPUs, and existing instances are kept. With
+        O(reprofile=true), unused vGPUs may be disabled for this, and unused instances may be removed.
+      - With V(false), the error shows the M(vgpu.fleet.harvester_mig) task that would make the vGPUs fit.
     type: bool
     default: false
   take_over:
     description:
-      - Whether to undo another run first that was cut off on one of the GPUs and is dead. Its journal on the GPU tells
-        what to put back.
-      - Without it, the task fails with the error code V(journal_held) and names the run. A run that shows signs of life
+      - Whether to first undo another run that was interrupted on one of the GPUs and is dead. Its journal on the GPU
+        records the state to restore.
+      - With V(false), the task fails with the error code V(journal_held) and names the run. A run that is still alive
         is never taken over.
-      - The same task as the one that was cut off finishes it, and does not need this option.
+      - Running the interrupted task again finishes it and does not need this option.
     type: bool
     default: false
   owner:
     description:
-      - For whom vGPUs are enabled. It is written on them as the annotation C(vgpu.fleet/owner), in the request that
-        enables them, and is removed in the request that disables them.
-      - With it, vGPUs with the mark of another owner are never disabled or given another profile, and count as held by
-        that owner. O(count) remains the number of all vGPUs of the profile in the selection, whoever they are for.
-      - vGPUs that are enabled already get no mark. Without this option, marks are ignored.
+      - The owner of the vGPUs that the task enables. The module sets the annotation C(vgpu.fleet/owner) in the request
+        that enables a vGPU and removes it in the request that disables the vGPU.
+      - With this option, vGPUs with the mark of another owner are never disabled or given another profile, and count as
+        held by that owner. O(count) remains the number of all vGPUs of the profile in the selection, of any owner.
+      - vGPUs that are already enabled get no mark. Without this option, marks are ignored.
     type: str
   placement:
     description:
-      - Whether new vGPUs are put on as few GPUs as possible or spread over many.
+      - Whether to place new vGPUs on as few GPUs as possible or to spread them over many.
     type: str
     choices: [consolidate, spread]
     default: consolidate
@@ -176,8 +176,7 @@ extends_documentation_fragment:
 attributes:
   check_mode:
     description: >-
-      Predicts what the run would do. The cluster is asked by dry runs whether it would accept those steps that do not
-      depend on others.
+      Predicts the changes. Steps that do not depend on other steps are sent as dry runs, which the cluster validates.
     support: full
   diff_mode:
     description: Shows the vGPUs of each GPU that changes.
@@ -193,7 +192,7 @@ author:
 """
 
 EXAMPLES = r"""
-- name: There are four A2-4Q on each GPU node
+- name: Provision four A2-4Q on each GPU node
   vgpu.fleet.harvester_vgpu:
     profile: A2-4Q
     count: 4
@@ -201,7 +200,7 @@ EXAMPLES = r"""
     nodes: ["gpu-*"]
     enable_sriov: true
 
-- name: Two devices have the profiles that were agreed upon
+- name: Set the profiles of two devices
   vgpu.fleet.harvester_vgpu:
     devices:
       - name: gpu-a-000008004
@@ -210,18 +209,18 @@ EXAMPLES = r"""
         profile: NVIDIA A2-4C
     reprofile: true
 
-- name: Have seven A2-4Q in all, mark the new ones as those of team blue, and disable none of another team
+- name: Provision seven A2-4Q in total, mark new ones for team blue, and keep those of other owners
   vgpu.fleet.harvester_vgpu:
     profile: A2-4Q
     count: 7
     owner: team-blue
 
-- name: A device is not used any more
+- name: Disable a device
   vgpu.fleet.harvester_vgpu:
     name: gpu-a-000008005
     state: disabled
 
-- name: There is room for three large and eight small machines, and nothing else
+- name: Provision three large and eight small vGPUs, and no others
   vgpu.fleet.harvester_vgpu:
     layout:
       - profile: NVIDIA A2-4Q
@@ -235,21 +234,21 @@ EXAMPLES = r"""
 
 RETURN = r"""
 finished:
-  description: Runs of the same task that were cut off, and that this one has finished, or in check mode would finish.
+  description: Interrupted runs of the same task that this task finished, or in check mode would finish.
   returned: success
   type: list
   elements: str
   sample: []
 undone:
-  description: Runs of other tasks that were undone first, or in check mode would be. See O(take_over).
+  description: Interrupted runs of other tasks that this task undid, or in check mode would undo. See O(take_over).
   returned: success
   type: list
   elements: str
   sample: []
 vgpus:
   description: >-
-    The vGPUs that are enabled on the selected GPUs, or the devices named, as they are now. In check mode as they would
-    be: those on a GPU whose SR-IOV is still off have no name and address then.
+    The enabled vGPUs of the selected GPUs, or the named devices, after the task or in check mode as predicted.
+    Predicted vGPUs on a GPU whose SR-IOV is still disabled have no name and no address.
   returned: success
   type: list
   elements: dict
@@ -259,19 +258,19 @@ vgpus:
       type: str
       sample: gpu-a-000008004
     address:
-      description: PCI address of its virtual function.
+      description: PCI address of the virtual function.
       type: str
       sample: "0000:08:00.4"
     node:
-      description: The node it is on.
+      description: The node of the vGPU.
       type: str
       sample: gpu-a
     gpu:
-      description: The GPU it is on.
+      description: The GPU of the vGPU.
       type: str
       sample: gpu-a-000008000
     profile:
-      description: The profile it has; null if it is disabled.
+      description: The profile of the vGPU; null if it is disabled.
       type: str
       sample: NVIDIA A2-4Q
     requested:
@@ -279,7 +278,7 @@ vgpus:
       type: str
       sample: NVIDIA A2-4Q
     state:
-      description: V(empty), V(requested), V(configured), or V(allocatable) once the node offers it to VMs.
+      description: V(empty), V(requested), V(configured), or V(allocatable) once the node offers the vGPU to VMs.
       type: str
       sample: allocatable
     drifted:
@@ -287,31 +286,31 @@ vgpus:
       type: bool
       sample: false
     hardware:
-      description: The profile that the device itself reports, if its node hands it out as another one; else null.
+      description: The profile that the device reports, if its node offers it as another one; otherwise null.
       type: str
       sample: null
     owner:
-      description: For whom it was enabled, by the mark that it carries; null if it carries none.
+      description: The owner in the owner mark of the vGPU; null if it has no mark.
       type: str
       sample: vgpu.fleet
     holders:
-      description: VMs that have it or refer to it.
+      description: VMs that have the vGPU or refer to it.
       type: list
       elements: dict
       sample: []
     available_profiles:
-      description: The profiles that it could be given right now.
+      description: The profiles that the slot can be given now.
       type: list
       elements: str
       sample: []
 profiles:
-  description: The profiles of RV(vgpus), each in all its spellings.
+  description: The profiles of RV(vgpus), each in all spellings.
   returned: success
   type: list
   elements: dict
   contains:
     type:
-      description: The type's name, as the cluster's driver spells it.
+      description: The type name, as the host driver spells it.
       type: str
       sample: NVIDIA A2-4Q
     short:
@@ -319,7 +318,7 @@ profiles:
       type: str
       sample: A2-4Q
     resource:
-      description: The resource that nodes advertise and VMs ask for.
+      description: The resource name that nodes advertise and VMs request.
       type: str
       sample: nvidia.com/NVIDIA_A2-4Q
     vsphere:
@@ -327,17 +326,16 @@ profiles:
       type: str
       sample: nvidia_a2-4q
 plan:
-  description: What was done, or in check mode would be done.
+  description: The changes that were made, or in check mode would be made.
   returned: success
   type: dict
   contains:
     steps:
       description: >-
-        The steps in order. Those on one GPU are done one after the other, those on different GPUs side by side. Each
+        The steps in order. Steps on one GPU are applied in sequence, steps on different GPUs in parallel. Each
         has RV(ignore:action) (V(enable_sriov), V(create_mig_instances), V(disable), V(enable) or V(correct)),
         RV(ignore:node), RV(ignore:gpu), RV(ignore:slot), RV(ignore:before) and RV(ignore:after). V(correct)
-        writes the profile that a vGPU has into its specification, which changes nothing about
-        the vGPU.
+        writes the current profile of a vGPU into its specification, which does not affect the vGPU.
       type: list
       elements: dict
       sample:
@@ -353,13 +351,13 @@ plan:
       elements: str
       sample: []
     drifted:
-      description: vGPUs of the selection that are not what they were asked to be, and that were left alone.
+      description: vGPUs of the selection whose profile differs from the requested one, and that were not changed.
       type: list
       elements: str
       sample: []
     optimal:
       description:
-        - Whether it is certain that no plan touches fewer GPUs.
+        - Whether the plan is proven to touch the fewest GPUs.
         - V(false) if RV(plan.stuck) lists any vGPU.
       type: bool
       sample: true
@@ -373,11 +371,11 @@ plan:
       sample: []
 unsettled:
   description:
-    - GPUs that matter for the answer and were still changing when it was given, such as right after somebody
-      disabled vGPUs.
-    - Outside check mode the module waits for them first, within O(wait_timeout), so that only those are listed that
-      do not settle.
-    - If the task fails because of what such a GPU offers, RV(ignore:error.unsettled) has the same list.
+    - GPUs that affect the result and were still changing when it was computed, for example because vGPUs were just
+      disabled.
+    - Outside check mode, the module first waits for them up to O(wait_timeout), so the list contains only GPUs that
+      did not settle.
+    - If the task fails because of the state of such a GPU, RV(ignore:error.unsettled) has the same list.
   returned: success
   type: list
   elements: dict
@@ -387,15 +385,15 @@ unsettled:
       type: str
       sample: gpu-a-000008000
     node:
-      description: Its node.
+      description: The node of the GPU.
       type: str
       sample: gpu-a
     reason:
-      description: What has not come to an end.
+      description: The change that is not complete.
       type: str
       sample: its vGPU devices do not all offer the same types yet
     moving:
-      description: Whether something still happens there. If not, it is stuck, and waiting does not help.
+      description: Whether the GPU is still changing. If V(false), it is stuck, and waiting does not help.
       type: bool
       sample: true
 """

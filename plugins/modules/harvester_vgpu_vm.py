@@ -8,38 +8,37 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: harvester_vgpu_vm
-short_description: Give a VM on Harvester an exact set of vGPUs
+short_description: Manage the vGPUs of a VM on Harvester
 version_added: 0.1.0
 author:
   - The vgpu.fleet contributors (@vgpu-fleet)
 description:
-  - Puts vGPUs into a VM that exists, or takes them out. It neither creates nor deletes VMs.
-  - A VM asks for profiles, not for devices. Which devices it gets is decided when it starts, all of them on one node,
-    and is told by RV(vgpus[].device) once it runs.
-  - Up to Harvester 1.7 vGPUs are written to the VM's C(gpus). Of several, the first one has the boot display, and the
-    entry of each says so (C(virtualGPUOptions.display)), because a VM with two boot displays does not start and the
-    default differs between versions of KubeVirt. A VM that has the right vGPUs and can start is left alone. From 1.8 on
-    vGPUs are written to C(hostDevices). Both are read in any version.
-  - Devices that are passed through whole are left alone, and so are the names that Harvester gives to devices when a
-    VM stops.
-  - Refused is what would be accepted and then not start, namely vGPUs of different boards or series in one VM,
-    several of a series that does not allow it, and more than any single node has.
+  - Attaches vGPUs to an existing VM, or detaches them. The module neither creates nor deletes VMs.
+  - A VM requests profiles, not devices. Harvester assigns the devices, all of them on one node, when the VM starts.
+    RV(vgpus[].device) returns them once the VM runs.
+  - Up to Harvester 1.7, vGPUs are written to the VM's C(gpus). The first of several vGPUs has the boot display. The
+    module sets C(virtualGPUOptions.display) of each entry accordingly, because a VM with two boot displays does not
+    start and the default differs between versions of KubeVirt. A VM that has the right vGPUs and can start is not
+    changed. From 1.8 on, vGPUs are written to C(hostDevices). Both are read in any version.
+  - Passed-through devices are not changed, and neither are the names that Harvester gives to devices when a VM stops.
+  - Rejects combinations that Harvester accepts but that cannot boot, which are vGPUs of different boards or series in
+    one VM, several vGPUs of a series that does not support it, and more vGPUs than any single node has.
 options:
   name:
     description:
-      - The VM.
+      - Name of the VM.
     type: str
     required: true
   namespace:
     description:
-      - The VM's namespace.
+      - Namespace of the VM.
     type: str
     default: default
   vgpus:
     description:
       - The vGPUs. Required with O(state=present), where an empty list means none.
-      - With O(state=absent), all vGPUs of these profiles are taken out, whatever their number, and without the option
-        all vGPUs there are. An empty list then takes out nothing.
+      - With O(state=absent), all vGPUs of these profiles are detached, whatever their number. If the option is not set,
+        all vGPUs are detached. An empty list detaches nothing.
     type: list
     elements: dict
     suboptions:
@@ -50,39 +49,39 @@ options:
         required: true
       count:
         description:
-          - How many of it.
+          - Number of vGPUs of the profile.
         type: int
         default: 1
   state:
     description:
-      - Whether the VM has the vGPUs.
+      - Whether the VM should have the vGPUs.
     type: str
     choices: [present, absent]
     default: present
   exclusive:
     description:
-      - Whether the VM has only the vGPUs of O(vgpus). With V(false), vGPUs of other profiles stay, and so do more
-        of the same.
+      - Whether the VM should have only the vGPUs of O(vgpus). With V(false), vGPUs of other profiles and additional
+        vGPUs of the same profiles stay.
     type: bool
     default: true
   restart:
     description:
-      - A running VM gets its vGPUs when it is restarted. With V(never), the module warns and sets
-        RV(restart_required), in every run until the VM was restarted. With V(if_needed), it restarts the VM, also when
+      - Whether to restart a running VM, which gets its vGPUs only at a restart. With V(never), the module warns and
+        sets RV(restart_required) in every run until the VM is restarted. With V(if_needed), it restarts the VM, also if
         an earlier task has changed it.
-      - A VM that could not start again at once, because the vGPUs are in use elsewhere, is not restarted.
+      - A VM that could not start again immediately, because the vGPUs are in use elsewhere, is not restarted.
     type: str
     choices: [never, if_needed]
     default: never
   compute:
     description:
-      - Whether CUDA programs are to run in the VM. Profiles of the series A and B are meant for applications and
-        desktops, so they draw a warning then.
+      - Whether CUDA programs will run in the VM. The module then warns about profiles of the series A and B, which are
+        intended for applications and desktops.
     type: bool
     default: false
   wait:
     description:
-      - Whether to wait, after a restart, until the VM runs and it is known which vGPUs it got.
+      - Whether to wait, after a restart, until the VM runs and its vGPUs are known.
     type: bool
     default: true
   wait_timeout:
@@ -97,27 +96,28 @@ extends_documentation_fragment:
 attributes:
   check_mode:
     support: full
-    details: The change is sent as a dry run, so that the cluster's webhooks have their say.
+    details: The change is sent as a dry run, which the cluster's webhooks validate.
   diff_mode:
     support: full
   platform:
     platforms: posix
 notes:
-  - Harvester notes on a VM which devices it has. Up to 1.8 the note of a stopped VM outlives the devices in its spec,
-    and as long as it does they cannot be disabled. The module brings the note of a stopped VM up to date.
+  - Harvester records the devices of a VM in its allocation annotation. Up to 1.8, a stopped VM keeps the annotation
+    when devices are removed from its spec, and these devices cannot be disabled. The module updates the annotation of
+    a stopped VM.
 seealso:
   - module: vgpu.fleet.harvester_vgpu
   - module: vgpu.fleet.vgpu_availability
 """
 
 EXAMPLES = r"""
-- name: The VM has one vGPU, from its next start on
+- name: Attach one vGPU to the VM at its next start
   vgpu.fleet.harvester_vgpu_vm:
     name: trainer
     vgpus:
       - profile: A2-4Q
 
-- name: The VM runs with two
+- name: Run the VM with two vGPUs
   vgpu.fleet.harvester_vgpu_vm:
     name: trainer
     vgpus:
@@ -127,11 +127,11 @@ EXAMPLES = r"""
     restart: if_needed
   register: trainer
 
-- name: Where they are is shown
+- name: Show the devices and the node of the VM
   ansible.builtin.debug:
     msg: "{{ trainer.vgpus | map(attribute='device') | join(', ') }} on {{ trainer.vm.node }}"
 
-- name: The VM has no vGPU any more
+- name: Detach all vGPUs from the VM
   vgpu.fleet.harvester_vgpu_vm:
     name: trainer
     state: absent
@@ -145,33 +145,33 @@ vm:
   type: dict
   contains:
     name:
-      description: Its name.
+      description: Name of the VM.
       type: str
       sample: trainer
     namespace:
-      description: Its namespace.
+      description: Namespace of the VM.
       type: str
       sample: default
     running:
-      description: Whether it is started. One that waits for a node with free vGPUs is.
+      description: Whether the VM is started. This includes a VM that waits for a node with free vGPUs.
       type: bool
       sample: true
     node:
-      description: The node it runs on. Not known for a stopped VM, nor in check mode for one that would be restarted.
+      description: Node of the VM. Unknown for a stopped VM, and in check mode for a VM that would be restarted.
       type: str
       sample: gpu-a
 vgpus:
-  description: The vGPUs that the VM has, or asks for, sorted by profile.
+  description: The vGPUs that the VM has or requests, sorted by profile.
   returned: success
   type: list
   elements: dict
   contains:
     profile:
-      description: The profile as the cluster calls it.
+      description: The type name of the profile.
       type: str
       sample: NVIDIA A2-4Q
     spellings:
-      description: The profile in all its spellings.
+      description: The profile in all spellings.
       type: dict
       sample:
         type: NVIDIA A2-4Q
@@ -179,11 +179,11 @@ vgpus:
         resource: nvidia.com/NVIDIA_A2-4Q
         vsphere: nvidia_a2-4q
     device:
-      description: The vGPU device that the running VM got. Null where it has none yet.
+      description: The vGPU device of the running VM; null if it has none yet.
       type: str
       sample: gpu-a-000008004
 restart_required:
-  description: Whether the VM runs with other vGPUs than its spec asks for.
+  description: Whether the VM runs with other vGPUs than its spec requests.
   returned: success
   type: bool
   sample: false

@@ -39,7 +39,7 @@ attributes:
       - Changes nothing on the cluster. Later tasks need the temporary kubeconfig, so it is written in check mode too.
     support: full
   diff_mode:
-    description: There is nothing to compare.
+    description: The module does not return a diff.
     support: none
 seealso:
   - module: kubernetes.core.k8s
@@ -80,16 +80,16 @@ path:
   type: str
   sample: /tmp/vgpu-fleet-session-x1y2z3/kubeconfig
 server:
-  description: Where the API server is, and its version of Kubernetes if it tells it.
+  description: The API server, and its version of Kubernetes if the user may read it.
   returned: O(state=present)
   type: dict
   contains:
     host:
-      description: Its URL.
+      description: URL of the API server.
       type: str
       sample: https://10.0.0.10:6443
     version:
-      description: The version.
+      description: Version of Kubernetes.
       type: str
       sample: v1.32.4+rke2r1
 """
@@ -127,7 +127,7 @@ def remove(path: str) -> ReadResult:
 
 
 def create(params: dict[str, Any]) -> ReadResult:
-    """Connect once, and write a kubeconfig if the options hold a credential."""
+    """Connect once, and write a kubeconfig if the options contain a credential."""
     options = {name: params[name] for name in connection_spec() if name != "harvester_version"}
     config = access.from_options(options)
     version = _version(ApiClient(config))

@@ -17,8 +17,8 @@ description:
     pool's machine config. The cluster itself must exist.
   - All machines of a pool request the same vGPUs by profile. Harvester assigns the devices when the machines start.
   - Before it changes anything, the module checks that all pools on that Harvester fit together. It counts the vGPUs
-    that the pool already has as its own, reserves what other pools still need, and makes sure that a replacement of
-    machines finds room. Rancher does not check this and recreates machines that cannot start indefinitely.
+    that the pool already has as its own, reserves what other pools still need, and makes sure that a rollout finds
+    room. Rancher does not check this and recreates machines that cannot start indefinitely.
   - A pool that was created in the Rancher UI is compared by its meaning. The names of its vGPU requests do not matter.
   - Rancher replaces the machines of every pool that refers to a C(HarvesterConfig) that changes. The module changes a
     C(HarvesterConfig) only if the pool refers to it and no other pool of any cluster does. A pool that shares its
@@ -122,7 +122,7 @@ options:
     description:
       - Cloud-init user data. It has to install and start C(qemu-guest-agent). Without the agent, Rancher does not get
         the address of a machine.
-      - The module neither returns it nor shows it in the diff, since it may hold passwords.
+      - The module neither returns it nor shows it in the diff, because it may contain passwords.
     type: str
   labels:
     description:
@@ -170,7 +170,7 @@ options:
         type: str
   state:
     description:
-      - Whether the pool exists. With V(absent), Rancher deletes its machines, and what is on their disks is lost.
+      - Whether the pool exists. With V(absent), Rancher deletes its machines, and the data on their disks is lost.
     type: str
     choices: [present, absent]
     default: present
@@ -199,13 +199,13 @@ options:
   wait:
     description:
       - Whether to wait until all machines of the pool are up to date and nodes of the cluster, or with O(state=absent)
-        until they are gone.
-      - Off by default, since Rancher creates the machines of a new cluster only after all of its pools exist.
+        until they are deleted.
+      - Disabled by default, because Rancher creates the machines of a new cluster only after all of its pools exist.
     type: bool
     default: false
   wait_timeout:
     description:
-      - The maximum time to wait, in seconds.
+      - Maximum time to wait, in seconds.
     type: int
     default: 1800
 extends_documentation_fragment:
@@ -257,7 +257,7 @@ EXAMPLES = r"""
     taints:
       - {key: nvidia.com/gpu, value: present, effect: NoSchedule}
 
-- name: Give them larger vGPUs, removing an old machine first since no vGPU is free
+- name: Replace the vGPUs with larger ones, removing an old machine first because no vGPU is free
   vgpu.fleet.rancher_gpu_pool:
     cluster: demo
     name: gpu
@@ -277,7 +277,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 pool:
-  description: The pool after the task, or in check mode as it would be.
+  description: The pool after the task, or in check mode as predicted.
   returned: success
   type: dict
   contains:
@@ -316,7 +316,7 @@ pool:
           type: int
           sample: 1
         spellings:
-          description: The profile in all its spellings.
+          description: The profile in all spellings.
           type: dict
           sample:
             type: NVIDIA A2-4Q
