@@ -14,44 +14,43 @@ version_added: 0.1.0
 author:
   - The vgpu.fleet contributors (@vgpu-fleet)
 description:
-  - Writes what other tasks read to a file with metrics in the text format of Prometheus, to a JSON file, to an HTML
-    page, or to
-    several of them.
-  - A file can hold several clusters. A task replaces what the file has of its own cluster and keeps the rest, so the
-    numbers of a cluster that cannot be reached stay, with the time when they were read.
-  - The files are on the controller, and are replaced in one step, so that nobody reads half of one. A file with
-    content that the
-    collection did not write is refused.
-  - Nothing counts as changed, since the files are output. In check mode they are not written.
+  - Writes the results of other tasks to a file with metrics in the text format of Prometheus, to a JSON file, to an
+    HTML page, or to several of them.
+  - A file can contain several clusters. A task replaces the data of its own cluster and keeps the rest, so the numbers
+    of an unreachable cluster stay, with the time when they were read.
+  - The files are written on the controller and replaced atomically. The task fails if a file has content that the
+    collection did not write.
+  - The task never reports a change, because the files are output. In check mode, the files are not written.
 options:
   cluster:
     description: The name of the cluster in the files. Defaults to the name of the host in the inventory.
     type: str
   platform:
-    description: The platform of the cluster. Needed with O(findings); O(info) says it by itself.
+    description: The platform of the cluster. Required with O(findings). O(info) already contains it.
     type: str
     choices: [harvester, vsphere]
   info:
     description: The result of M(vgpu.fleet.harvester_gpu_info) or M(vgpu.fleet.vsphere_gpu_info).
     type: dict
   availability:
-    description: The result of M(vgpu.fleet.vgpu_availability) for the same nodes. Needed on vSphere.
+    description: The result of M(vgpu.fleet.vgpu_availability) for the same nodes. Required on vSphere.
     type: dict
   findings:
-    description: The findings of the role P(vgpu.fleet.vgpu_drift#role), which are in C(vgpu_drift_findings).
+    description: The findings of the role P(vgpu.fleet.vgpu_drift#role), from the variable C(vgpu_drift_findings).
     type: list
     elements: dict
   metrics:
     description:
-      - The file for the metrics. The textfile collector of the node exporter reads files whose names end in C(.prom).
+      - Path of the file for the metrics. The textfile collector of the node exporter reads files that end in C(.prom).
       - A relative path is relative to the folder in which C(ansible-playbook) was started.
     type: path
   json:
-    description: The file for the record of O(info) in JSON, likewise.
+    description: Path of the file for the record of O(info) in JSON, resolved like O(metrics).
     type: path
   html:
     description: >-
-      The file for a page that draws the GPUs of O(info) with their vGPUs and VMs, likewise. It loads nothing.
+      Path of the file for a page that draws the GPUs of O(info) with their vGPUs and VMs, resolved like O(metrics).
+      The page loads no external content.
     type: path
 extends_documentation_fragment:
   - vgpu.fleet.controller
@@ -60,7 +59,7 @@ extends_documentation_fragment:
   - ansible.builtin.action_common_attributes.flow
 attributes:
   check_mode:
-    details: The files are read and not written.
+    details: The files are read but not written.
   delegation:
     details: The files are always written on the controller.
   diff_mode:
@@ -77,7 +76,7 @@ EXAMPLES = r"""
   vgpu.fleet.harvester_gpu_info:
   register: fleet
 
-- name: Write metrics for the node exporter, and the record for other programs
+- name: Write metrics for the node exporter and JSON for other programs
   vgpu.fleet.fleet_export:
     info: "{{ fleet }}"
     cluster: berlin
@@ -87,7 +86,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 files:
-  description: The files, as absolute paths.
+  description: Absolute paths of the files.
   returned: success
   type: list
   elements: str
@@ -98,13 +97,13 @@ error:
   type: dict
   contains:
     code:
-      description: A word for C(rescue) blocks, such as V(cannot_write).
+      description: Stable error code for C(rescue) blocks, such as V(cannot_write).
       type: str
       sample: cannot_write
     message:
-      description: What is wrong.
+      description: Description of the error.
       type: str
     hint:
-      description: What to do.
+      description: How to resolve the error.
       type: str
 """

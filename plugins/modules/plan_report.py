@@ -9,35 +9,35 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: plan_report
-short_description: Describe and draw what a dry run would change
+short_description: Describe and draw the changes of a dry run
 version_added: 0.1.0
 author:
   - The vgpu.fleet contributors (@vgpu-fleet)
 description:
-  - Turns results of modules in check mode into the steps in order, the VMs that are stopped and what is waited for.
-  - With O(html) it also writes a page that draws each GPU that changes twice, before and after the change. On a vCenter
-    the page draws the GPUs once, since vCenter chooses the GPU of a VM when the VM starts.
-  - The page is on the controller. Clusters that are planned by the same run share it; the next run begins it anew. A
-    file with content that the collection did not write is refused.
-  - Nothing counts as changed, since the page is output. It is also written in check mode.
+  - Converts results of modules in check mode into the steps in order, the VMs to stop and the conditions to wait for.
+  - With O(html), it also writes a page that draws each changed GPU twice, before and after the change. For a vCenter,
+    the page draws the GPUs once, because vCenter chooses the GPU of a VM when the VM starts.
+  - The page is written on the controller. Clusters that are planned in the same run share it. The next run replaces it.
+    The task fails if the file has content that the collection did not write.
+  - The task never reports a change, because the page is output. It is also written in check mode.
 options:
   results:
     description:
       - The result of M(vgpu.fleet.harvester_vgpu), M(vgpu.fleet.harvester_mig), M(vgpu.fleet.harvester_sriov_gpu),
         M(vgpu.fleet.harvester_reprofile), M(vgpu.fleet.rancher_gpu_pool), M(vgpu.fleet.vsphere_gpu_host) or
-        M(vgpu.fleet.vsphere_vgpu_vm) in check mode, or a list of them in the order of the tasks. Results of loops and
-        of skipped tasks may be among them.
+        M(vgpu.fleet.vsphere_vgpu_vm) in check mode, or a list of results in the order of the tasks. Results of loops
+        and of skipped tasks are accepted.
     type: raw
     required: true
   info:
-    description: The result of M(vgpu.fleet.harvester_gpu_info) or M(vgpu.fleet.vsphere_gpu_info) before it.
+    description: The result of M(vgpu.fleet.harvester_gpu_info) or M(vgpu.fleet.vsphere_gpu_info) before the change.
     type: dict
     required: true
   availability:
     description: The result of M(vgpu.fleet.vgpu_availability) for the same hosts. Required for a vCenter.
     type: dict
   layout:
-    description: The layout that M(vgpu.fleet.harvester_reprofile) was given.
+    description: The option O(vgpu.fleet.harvester_reprofile#module:layout) of the planned task.
     type: list
     elements: dict
     default: []
@@ -46,7 +46,7 @@ options:
     type: str
   html:
     description:
-      - The file for the page.
+      - Path of the file for the page.
       - A relative path is relative to the folder in which C(ansible-playbook) was started.
     type: path
 extends_documentation_fragment:
@@ -72,14 +72,14 @@ EXAMPLES = r"""
   vgpu.fleet.harvester_gpu_info:
   register: fleet
 
-- name: Plan a layout without making it
+- name: Plan a layout in check mode
   vgpu.fleet.harvester_vgpu:
     layout: [{profile: A2-4Q, count: 2, per: node}]
     enable_sriov: true
   check_mode: true
   register: planned
 
-- name: Write what would change
+- name: Write the plan to a page
   vgpu.fleet.plan_report:
     results: "{{ planned }}"
     info: "{{ fleet }}"
@@ -106,41 +106,41 @@ steps:
   elements: str
   sample: ["Enable SR-IOV on GPU gpu-a-000008000"]
 stops:
-  description: The VMs that are stopped, and why.
+  description: The VMs to stop, with the reasons.
   returned: success
   type: list
   elements: str
   sample: []
 waits:
-  description: What is waited for.
+  description: The conditions to wait for.
   returned: success
   type: list
   elements: str
   sample: ["GPU gpu-a-000008000 to have its virtual functions"]
 notes:
-  description: What else to know.
+  description: Additional notes.
   returned: success
   type: list
   elements: str
   sample: []
 file:
-  description: The page as an absolute path, or nothing.
+  description: Absolute path of the page. Empty if no page was written.
   returned: success
   type: str
   sample: /home/user/plan.html
 error:
-  description: Why the plan could not be told or written.
+  description: Why the plan could not be described or written.
   returned: failure
   type: dict
   contains:
     code:
-      description: A word for C(rescue) blocks, such as V(cannot_write).
+      description: Stable error code for C(rescue) blocks, such as V(cannot_write).
       type: str
       sample: cannot_write
     message:
-      description: What is wrong.
+      description: Description of the error.
       type: str
     hint:
-      description: What to do.
+      description: How to resolve the error.
       type: str
 """

@@ -9,28 +9,25 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: show
-short_description: Print lines as they are
+short_description: Print lines without formatting
 version_added: 0.1.0
 author:
   - The vgpu.fleet contributors (@vgpu-fleet)
 description:
   - Prints lines, such as a table, without the quotes and brackets that M(ansible.builtin.debug) puts around a list
-    unless a
-    result format is configured.
-  - The lines are part of the job's output in AWX as well, and of the log file of C(ansible-playbook), but not of the
-    result of
-    the task. Only where the output is for a program (the callbacks C(ansible.posix.json) and C(ansible.posix.jsonl)),
-    nothing is
-    printed, and the result has the lines.
-  - Nothing is printed by a task with C(no_log).
+    unless a result format is configured.
+  - The lines also appear in the job output of AWX and in the log file of C(ansible-playbook), but not in the result of
+    the task. With callbacks for programs (C(ansible.posix.json) and C(ansible.posix.jsonl)), nothing is printed and the
+    result contains the lines.
+  - A task with C(no_log) prints nothing.
 options:
   lines:
-    description: The lines. One that contains line breaks is several.
+    description: The lines to print. A text with line breaks is printed as several lines.
     type: list
     elements: str
     required: true
   title:
-    description: A line above them, such as the name of the cluster where several are reported on.
+    description: A heading above the lines, such as the name of the cluster in a report on several clusters.
     type: str
     default: ""
 extends_documentation_fragment:
@@ -40,11 +37,11 @@ extends_documentation_fragment:
   - ansible.builtin.action_common_attributes.flow
 attributes:
   check_mode:
-    details: The lines are printed.
+    details: The lines are printed in check mode too.
   delegation:
     details: The lines are always printed by the controller.
   diff_mode:
-    details: Nothing is changed.
+    details: The module does not change anything.
 seealso:
   - plugin: vgpu.fleet.capacity_report
     plugin_type: filter

@@ -8,70 +8,70 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: vgpu_availability
-short_description: What vGPUs are free, and whether machines fit in
+short_description: Report free vGPUs and check whether a demand fits
 version_added: 0.1.0
 author:
   - The vgpu.fleet contributors (@vgpu-fleet)
 description:
-  - Counts vGPUs by profile and node, as the cluster offers them, as running VMs use them and as stopped VMs claim
-    them, and tells what is left and what could still be made.
-  - Places machines in what is left. Each machine needs all its vGPUs on one node, and all demands are placed
-    together, so an answer holds for all of them at once.
-  - The number that a node calls allocatable does not go down when a VM takes a vGPU, so it alone says nothing about
-    what is free.
-  - Nodes that are not ready or are cordoned do not count, nor do hosts that are not connected or in maintenance mode.
-  - On vSphere a vGPU exists while its VM runs, so what is free is room on GPUs. It is counted for each profile alone,
-    since profiles share it. VMs on hosts without GPUs are not looked at.
-  - The module changes nothing. It takes a constant number of requests, however many devices there are; on vSphere one
-    more for each sort of GPU hosts.
+  - Counts vGPUs by profile and node. Reports how many are allocatable, in use by running VMs, claimed by stopped VMs,
+    free and creatable.
+  - Checks whether machines fit on the free vGPUs. Each machine needs all its vGPUs on one node. All demands are placed
+    together, so the result holds for all of them at once.
+  - The allocatable number of a node does not decrease when a VM takes a vGPU, so it does not show how many are free.
+  - Nodes that are cordoned or not ready do not count, and neither do hosts that are disconnected or in maintenance
+    mode.
+  - On vSphere, a vGPU exists only while its VM runs, so the free vGPUs are those that still fit on the GPUs. They are
+    counted for each profile alone, because profiles share the room. VMs on hosts without GPUs are ignored.
+  - The module does not change anything. It sends a constant number of requests, independent of the number of devices,
+    and on vSphere one more for each kind of GPU host.
 options:
   platform:
     description:
-      - The kind of system that is asked.
+      - Platform to query.
     type: str
     choices: [harvester, vsphere]
     default: harvester
   nodes:
     description:
-      - The nodes to look at, by name or shell pattern. Without it, all of them.
-      - On vSphere these are hosts, as in O(esxi_hosts).
-      - An empty list selects no node at all.
+      - Names of nodes, or shell patterns. Defaults to all nodes.
+      - On vSphere, names of hosts, as in O(esxi_hosts).
+      - An empty list selects no node.
     type: list
     elements: str
   username:
     description:
-      - On vSphere the user of vCenter, otherwise a user for HTTP basic authentication.
-      - Can also be given in the environment variable E(VMWARE_USER), or E(K8S_AUTH_USERNAME).
+      - User name for vCenter on vSphere, otherwise for HTTP basic authentication.
+      - Can also be set with the environment variable E(VMWARE_USER) or E(K8S_AUTH_USERNAME).
     type: str
     aliases: [user, admin]
   password:
     description:
-      - The password of the user.
-      - Can also be given in the environment variable E(VMWARE_PASSWORD), or E(K8S_AUTH_PASSWORD).
+      - Password of the user.
+      - Can also be set with the environment variable E(VMWARE_PASSWORD) or E(K8S_AUTH_PASSWORD).
     type: str
     aliases: [pass, pwd]
   validate_certs:
     description:
-      - Whether the certificate of the server is verified, which it is unless something says otherwise.
-      - Can also be given in the environment variable E(VMWARE_VALIDATE_CERTS), or E(K8S_AUTH_VERIFY_SSL).
+      - Whether to verify the server's certificate. Defaults to V(true).
+      - Can also be set with the environment variable E(VMWARE_VALIDATE_CERTS) or E(K8S_AUTH_VERIFY_SSL).
     type: bool
     default: null
     aliases: [verify_ssl]
   demand:
     description:
-      - Machines that have to fit, all of them together.
+      - Machines that must fit, all of them together.
     type: list
     elements: dict
     default: []
     suboptions:
       name:
         description:
-          - What to call the demand in answers, such as the name of a machine pool.
+          - Name of the demand in results and messages, such as the name of a machine pool.
         type: str
         required: true
       machines:
         description:
-          - How many machines there shall be.
+          - Number of machines.
         type: int
         required: true
       vgpus:
@@ -88,39 +88,38 @@ options:
             required: true
           count:
             description:
-              - How many of it.
+              - Number of vGPUs of the profile.
             type: int
             default: 1
       surge:
         description:
-          - How many machines there are in addition while machines are being replaced. Rancher's machine pools start
-            with a surge of 1.
+          - Number of additional machines during a rollout. Rancher's machine pools default to a surge of 1.
         type: int
         default: 0
       owner:
         description:
-          - A label selector for VMs that belong to the demand already, such as V(harvesterhci.io/machineSetName=gpu).
-          - Those with the vGPUs that are asked for count as machines of the demand and stay where they are. What the
-            others hold counts as free, since the demand replaces them.
-          - On vSphere the labels of a VM are C(name), C(moid), C(host), C(cluster) and C(datacenter).
+          - Label selector for VMs that already belong to the demand, such as V(harvesterhci.io/machineSetName=gpu).
+          - Selected VMs with the requested vGPUs count as machines of the demand and stay where they are. The vGPUs of
+            the other selected VMs count as free, because the demand replaces these VMs.
+          - On vSphere, the labels of a VM are C(name), C(moid), C(host), C(cluster) and C(datacenter).
         type: str
       vms:
         description:
-          - VMs that belong to the demand already, by name; on Harvester as namespace and name, such as
-            V(default/trainer). They count like those that O(demand[].owner) selects.
+          - Names of VMs that already belong to the demand, on Harvester with the namespace, such as V(default/trainer).
+            They count like VMs that O(demand[].owner) selects.
         type: list
         elements: str
   require:
     description:
-      - Whether the task fails when the demand does not fit. The error says why not and what would help.
+      - Whether the task fails if the demand does not fit. The error contains the reasons and suggestions.
     type: bool
     default: true
   wait_timeout:
     description:
-      - How many seconds to wait for GPUs that are still changing before a demand that does not fit is refused. With
-        V(0) it is refused at once. A demand that fits never waits.
-      - A GPU that has stopped changing halfway is not waited for. The error names it.
-      - Only on Harvester, and not in check mode, where the error says that the answer is not final.
+      - Maximum time to wait for GPUs that are still changing before the task refuses a demand that does not fit, in
+        seconds. With V(0), the task refuses it immediately. A demand that fits never waits.
+      - The module does not wait for a GPU that is stuck. The error names the GPU.
+      - Only on Harvester, and not in check mode, where the error says that the result is not final.
     type: int
     default: 60
 extends_documentation_fragment:
@@ -131,10 +130,10 @@ extends_documentation_fragment:
 attributes:
   check_mode:
     support: full
-    details: The module changes nothing.
+    details: The module does not change anything.
   diff_mode:
     support: none
-    details: The module changes nothing.
+    details: The module does not change anything.
   platform:
     platforms: posix
 seealso:
@@ -144,18 +143,18 @@ seealso:
 """
 
 EXAMPLES = r"""
-- name: What is free, and what could be made, is known
+- name: Count free and creatable vGPUs
   vgpu.fleet.vgpu_availability:
   register: available
 
-- name: It is shown
+- name: Show the counts
   ansible.builtin.debug:
     msg: "{{ item.profile }}: {{ item.free }} free, {{ item.creatable }} more could be made"
   loop: "{{ available.profiles }}"
   loop_control:
     label: "{{ item.profile }}"
 
-- name: A pool of three machines fits, also while it is being replaced
+- name: Check that a pool of three machines fits, also during a rollout
   vgpu.fleet.vgpu_availability:
     demand:
       - name: gpu-pool
@@ -165,7 +164,7 @@ EXAMPLES = r"""
         surge: 1
         owner: pool=gpu
 
-- name: Two pools are looked at together, and nothing fails
+- name: Check two pools together without failing
   vgpu.fleet.vgpu_availability:
     nodes: ["gpu-*"]
     demand:
@@ -181,7 +180,7 @@ EXAMPLES = r"""
     require: false
   register: fitting
 
-- name: Three machines with two vGPUs each fit into a cluster of vSphere
+- name: Check that three machines with two vGPUs each fit on a vSphere cluster
   vgpu.fleet.vgpu_availability:
     platform: vsphere
     cluster: gpu
@@ -196,74 +195,74 @@ EXAMPLES = r"""
 RETURN = r"""
 profiles:
   description:
-    - All profiles that are there or could be made, sorted by name, with their counts on all usable nodes.
+    - All existing and creatable profiles, sorted by name, with their counts on all usable nodes.
   returned: success
   type: list
   elements: dict
   contains:
     profile:
-      description: The profile as the system calls it.
+      description: The profile as the platform spells it.
       type: str
       sample: NVIDIA A2-2Q
     spellings:
-      description: All its spellings.
+      description: All spellings of the profile.
       type: dict
       contains:
         type:
-          description: As the system calls it.
+          description: The profile as the platform spells it.
           type: str
           sample: NVIDIA A2-2Q
         short:
-          description: Without the brand.
+          description: The profile without the brand.
           type: str
           sample: A2-2Q
         resource:
-          description: The resource that a node advertises for it.
+          description: The resource name that a node advertises.
           type: str
           sample: nvidia.com/NVIDIA_A2-2Q
         vsphere:
-          description: The name that vSphere has for it.
+          description: The name of the profile on vSphere.
           type: str
           sample: nvidia_a2-2q
     allocatable:
-      description: How many the nodes offer, whether used or not. On vSphere, what is in use and what is free now.
+      description: Number of allocatable vGPUs, in use or not. On vSphere, those in use plus those free now.
       type: int
       sample: 4
     configured:
-      description: How many vGPU devices have the profile. On vSphere, what is in use.
+      description: Number of vGPU devices with the profile. On vSphere, the number of vGPUs in use.
       type: int
       sample: 4
     in_use:
-      description: How many running VMs have.
+      description: Number of vGPUs that running VMs have.
       type: int
       sample: 1
     claimed:
-      description: How many VMs will take that are stopped, wait for a node, or get more when they are restarted.
+      description: Number of vGPUs for VMs that are stopped, wait for a node, or get more at their next restart.
       type: int
       sample: 1
     free_now:
-      description: How many no running VM has.
+      description: Number of allocatable vGPUs that no running VM has.
       type: int
       sample: 3
     free:
-      description: How many are left when stopped VMs have got theirs too.
+      description: Number of allocatable vGPUs that are neither in use nor claimed.
       type: int
       sample: 2
     creatable:
       description:
-        - How many more could be made on unconfigured slots, with what a GPU takes respected. This holds for each
-          profile alone, since they share the slots.
-        - On vSphere always 0, since nothing has to be made beforehand.
+        - How many more vGPUs of the profile fit on empty slots, within the limits of each GPU. The number holds for
+          each profile alone, because profiles share the slots.
+        - Always 0 on vSphere, where vGPUs are not created in advance.
       type: int
       sample: 4
     drift:
-      description: How many are configured and not offered; negative for the other way round.
+      description: Number of vGPUs that are configured but not allocatable; negative in the opposite case.
       type: int
       sample: 0
     exact:
       description:
-        - Whether the counts are certain. They are not where vSphere does not tell on which GPU a vGPU is, and where
-          only the driver knows what fits, as with mixed sizes.
+        - Whether the counts are certain. V(false) if vSphere does not report the GPU of a vGPU, or if only the driver
+          knows what fits, as with mixed sizes.
         - Only on vSphere.
       type: bool
       sample: true
@@ -271,7 +270,7 @@ profiles:
       description:
         - The same counts for each cluster, with RV(ignore:cluster), RV(ignore:datacenter) and RV(ignore:exact). Only
           on vSphere.
-        - Clusters of one name in two datacenters are two records.
+        - Clusters with the same name in two datacenters have separate records.
       type: list
       elements: dict
       sample: []
@@ -285,7 +284,7 @@ profiles:
           type: str
           sample: gpu-a
         usable:
-          description: Whether it counts.
+          description: Whether the node counts.
           type: bool
           sample: true
         allocatable:
@@ -326,8 +325,8 @@ profiles:
           sample: true
         gpus:
           description:
-            - The counts of each GPU of the host that has to do with the profile. Where RV(ignore:free_now) is 0,
-              RV(ignore:reason) says why. Only on vSphere.
+            - The counts of each GPU of the host that has or supports the profile. If RV(ignore:free_now) is 0,
+              RV(ignore:reason) contains the reason. Only on vSphere.
           type: list
           elements: dict
           sample:
@@ -338,7 +337,7 @@ profiles:
               in_use: 0
               reason: "all vGPUs of a GPU have the same size, and it has 1 x nvidia_a40-8q, held by VM trainer"
 devices:
-  description: All vGPU devices that have a profile, sorted by node and address.
+  description: All vGPU devices with a profile, sorted by node and address.
   returned: success
   type: list
   elements: dict
@@ -348,28 +347,28 @@ devices:
       type: str
       sample: gpu-a-000008004
     node:
-      description: Its node.
+      description: Node of the device.
       type: str
       sample: gpu-a
     profile:
-      description: Its profile.
+      description: Profile of the device.
       type: str
       sample: NVIDIA A2-2Q
     state:
-      description: V(allocatable) when VMs can have it, V(configured) when the node does not offer it (yet).
+      description: V(allocatable) if the node offers the vGPU to VMs, V(configured) if it does not (yet).
       type: str
       sample: allocatable
     holders:
-      description: The VMs that have it, or would take it.
+      description: The VMs that have the vGPU or will take it.
       type: list
       elements: str
       sample: [default/trainer]
     label:
-      description: One line for people to choose from; the number is how many of the profile the usable nodes offer.
+      description: Text for a selection list. The number is the allocatable count of the profile on the usable nodes.
       type: str
       sample: "NVIDIA_A2-2Q (profile: gpu-a-000008004 - allocatable: 4)"
 nodes:
-  description: The nodes looked at, sorted by name.
+  description: The selected nodes, sorted by name.
   returned: success
   type: list
   elements: dict
@@ -379,15 +378,15 @@ nodes:
       type: str
       sample: gpu-a
     usable:
-      description: Whether it counts.
+      description: Whether the node counts.
       type: bool
       sample: true
     reason:
-      description: Why it does not, else empty.
+      description: Why the node does not count. Empty if it counts.
       type: str
       sample: ""
 fits:
-  description: Whether all of the demand fits.
+  description: Whether all demands fit.
   returned: success
   type: bool
   sample: true
@@ -397,7 +396,7 @@ exhaustive:
   type: bool
   sample: true
 demand:
-  description: The answer to each demand, in the order in which they were given.
+  description: The result for each demand, in the order of O(demand).
   returned: success
   type: list
   elements: dict
@@ -407,47 +406,47 @@ demand:
       type: str
       sample: gpu-pool
     machines:
-      description: As asked.
+      description: As requested.
       type: int
       sample: 3
     surge:
-      description: As asked.
+      description: As requested.
       type: int
       sample: 1
     vgpus:
-      description: As asked, with the system's own names.
+      description: As requested, with the type names of the profiles.
       type: list
       elements: dict
       sample: [{profile: NVIDIA A2-4Q, count: 1}]
     existing:
-      description: VMs of the owner that are machines of the demand already.
+      description: Existing VMs that count as machines of the demand.
       type: list
       elements: str
       sample: [default/gpu-1]
     placed:
-      description: How many further machines fit.
+      description: Number of additional machines that fit.
       type: int
       sample: 3
     missing:
-      description: How many do not.
+      description: Number of additional machines that do not fit.
       type: int
       sample: 0
     fits:
-      description: Whether all of it fits.
+      description: Whether the demand fits.
       type: bool
       sample: true
     nodes:
-      description: One way to place the further machines.
+      description: A possible placement of the additional machines.
       type: list
       elements: dict
       sample: [{node: gpu-a, machines: 3}]
     reasons:
-      description: Why it does not fit.
+      description: Why the demand does not fit.
       type: list
       elements: str
       sample: []
 suggestions:
-  description: Changes that would help. Each of them alone makes all demands fit.
+  description: Suggested changes. Each of them alone makes all demands fit.
   returned: success
   type: list
   elements: str
@@ -513,7 +512,7 @@ def check_harvester(params: dict[str, Any], *, check_mode: bool) -> ReadResult:
         concerned=gpus,
         check_mode=check_mode,
         seconds=params["wait_timeout"],
-        # Read again rather than watch: a user who only reads may not be allowed to watch.
+        # Read again rather than watch: a read-only user may not be allowed to watch.
         watch=False,
         until_counted=True,
     )
@@ -528,13 +527,13 @@ def check_harvester(params: dict[str, Any], *, check_mode: bool) -> ReadResult:
 
 
 def check_vsphere(params: dict[str, Any], *, check_mode: bool) -> ReadResult:
-    # Imported here, so that a task for Harvester does not wait for these imports.
+    # Import here, because tasks for Harvester do not need these modules.
     from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.availability import HostsCapacity
     from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.counts import VsphereAvailability
     from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.read.fleet import read
     from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.session import Session
 
-    # Both options name hosts.
+    # Both options select hosts.
     named = [hosts for hosts in (params["esxi_hosts"], params["nodes"]) if hosts is not None]
     chosen = {**hosts_of(params), "esxi_hosts": [host for hosts in named for host in hosts] if named else None}
     with Session.open(params) as session:
