@@ -326,7 +326,7 @@ pool:
     machine_config:
       description:
         - The name of the C(HarvesterConfig).
-        - V(null) in check mode if a new one would be created, since the API server chooses its name.
+        - V(null) in check mode if a new one would be created, because the API server chooses its name.
       type: str
       sample: nc-demo-gpu-x7k2p
     cpus:

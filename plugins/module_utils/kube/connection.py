@@ -126,7 +126,7 @@ class ConnectionConfig:
 
 
 def _is_set(_protocols: Sequence[str]) -> None:
-    """Replace the method that sets the ALPN protocols, which are already set."""
+    """Do nothing, in place of the method that sets the ALPN protocols."""
 
 
 def completed(params: Mapping[str, Any], environment: Mapping[str, str]) -> dict[str, Any]:

@@ -148,7 +148,7 @@ class ForeignWrites:
         """Record a write before it is sent. `changed` is the object after the write."""
         with self._lock:
             name = str(item["metadata"]["name"])
-            # A device that did not exist when the plan was made is new, and nobody has requested a profile for it.
+            # A device that did not exist when the plan was made is new, and has no request to protect.
             new = Decision(False) if path == r.VGPUS else decision(path, item)
             guarded = self._guarded.setdefault((path, name), _Guarded(new))
             guarded.sent = decision(path, changed)

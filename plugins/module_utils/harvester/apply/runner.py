@@ -177,7 +177,7 @@ def steps_by_gpu(steps: Iterable[Step]) -> list[list[Step]]:
 
 
 def dry_run(api: ApiClient, snapshot: Snapshot, steps: Sequence[Step]) -> None:
-    """Ask the cluster whether it would accept the steps that do not depend on each other (harvester.md 10.9)."""
+    """Send the steps that do not depend on each other as a dry run (harvester.md 10.9)."""
     possible = [step for chain in steps_by_gpu(steps) for step in _independent(snapshot, chain)]
 
     def attempt(step: Step) -> Any:

@@ -158,7 +158,7 @@ class VgpuRequest:
     def plan(self, fleet: Fleet) -> Plan:
         """Plan the request. With an owner, vGPUs of other owners stay, and new ones get the owner's mark.
 
-        A vGPU that is only enabled again keeps its mark, whoever requests it.
+        A vGPU that is only enabled again keeps its mark, regardless of the requester.
         """
         if self.owner is None:
             plan = self._plan(fleet)

@@ -455,7 +455,7 @@ class _Planning:
         return [Step(SET_MODE, gpu.node, gpu.name, before=before, after=mode)]
 
     def _restart(self, gpu: Gpu, mode: str) -> list[Step]:
-        """Disable SR-IOV, set the mode and enable SR-IOV: Harvester reads the mode only when SR-IOV is enabled."""
+        """Disable SR-IOV, set the mode and enable SR-IOV: Harvester reads the mode only while it enables SR-IOV."""
         found = configuration(self._snapshot, gpu.name)
         steps: list[Step] = []
         if found and found.enabled:

@@ -77,7 +77,7 @@ def _owners(gpu: Gpu) -> dict[str, str]:
 class VmRecord:
     """A VM before the change, and the vGPUs that it gets.
 
-    `run` holds the run fields of its spec, `ran` is whether to start it again, and `ready` whether it was ready, so
+    `run` holds the run fields of its spec, `ran` is whether to start it again, and `ready` whether it was Running, so
     that the run waits for it.
     """
 
