@@ -8,11 +8,7 @@ from pathlib import Path
 import pytest
 
 CHECKOUT = Path(__file__).parents[2]
-PAGES = (
-    *("architecture", "awx", "getting-started", "harvester-vgpus", "index", "permissions", "playbooks", "profiles"),
-    *("rancher-clusters", "rancher-pools", "troubleshooting", "vsphere-hosts", "vsphere-vm"),
-)
-FOLDERS = ("roles", "playbooks", "extensions", "awx", "plugins/filter", "plugins/doc_fragments")
+FOLDERS = ("roles", "playbooks", "extensions", "awx", "plugins", "docs")
 SUFFIXES = (".yml", ".py", ".md")
 PHRASES = re.compile(
     r"""(?ix)
@@ -23,15 +19,14 @@ PHRASES = re.compile(
     | \bsays\ otherwise\b                     # overrides, defaults to
     | \b(?:take[sn]?|given?)\ back\b          # remove, release
     | \bas\ it\ is\ meant\b
-    | short_description:\ (?:what|which|whether|who|how)\b
+    | (?:short_description:\ |\"\"\")(?:what|which|whether|who|how|where|why)\b
     """
 )
 
 
 def files() -> list[Path]:
     found = [file for folder in FOLDERS for file in (CHECKOUT / folder).rglob("*") if file.suffix in SUFFIXES]
-    found += [CHECKOUT / "README.md", *(CHECKOUT / f"docs/{page}.md" for page in PAGES)]
-    return sorted(found)
+    return sorted([*found, *CHECKOUT.glob("*.md")])
 
 
 @pytest.mark.parametrize("file", files(), ids=lambda file: file.relative_to(CHECKOUT).as_posix())

@@ -33,7 +33,7 @@ class RollWouldHang(FleetError):
 
 @dataclass(frozen=True)
 class RollingUpdate:
-    """How many machines may exist above the quantity, and how many of it may be missing, during a rollout."""
+    """The numbers of machines that may exist above the quantity, and that may be missing from it, during a rollout."""
 
     surge: int = DEFAULT_SURGE
     unavailable: int = DEFAULT_UNAVAILABLE

@@ -154,7 +154,7 @@ def request_from(params: Mapping[str, Any]) -> MigRequest:
         raise InvalidLayout("instances is empty.", hint="Name at least one, or use state: disabled to have none.")
     if entries and not request.has_instances:
         which = "mode: time_sliced" if request.time_sliced else "state: disabled"
-        raise InvalidLayout(f"instances cannot be had with {which}.", hint="Leave one of them out.")
+        raise InvalidLayout(f"instances and {which} exclude each other.", hint="Leave one of them out.")
     return request
 
 
