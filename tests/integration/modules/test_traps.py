@@ -85,7 +85,7 @@ def test_1_a_claim_that_outlived_its_vgpu_is_found_and_a_vgpu_that_got_it_is_men
         ("claim_left_behind", A5),
     }
     assert found.code == "needs_reprofile"
-    assert "handed out as NVIDIA A2-4Q" in found.message
+    assert "its node offers it as NVIDIA A2-4Q" in found.message
     # Nothing else than what the claim says can be had there.
     assert beside.code == "does_not_fit"
     assert mended.changed
