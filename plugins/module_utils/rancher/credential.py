@@ -32,12 +32,15 @@ def credentials(
     secrets: Iterable[Mapping[str, Any]],
     *,
     now: datetime,
-    tokens: Sequence[Mapping[str, Any]] | None = None,
+    tokens: Sequence[Mapping[str, Any]] | str | None = None,
     days: int = DEFAULT_DAYS,
     owner: str = "",
 ) -> list[Json]:
-    """Return one record for each credential. Without `tokens`, their expiry is unknown."""
-    known = None if tokens is None else {str(one["metadata"]["name"]): one for one in tokens}
+    """Return one record for each credential. Without a list of `tokens`, their expiry is unknown."""
+    known: dict[str, Mapping[str, Any]] | None = None
+    # Up to ansible-core 2.18 a template that yields None is an empty string.
+    if tokens is not None and not isinstance(tokens, str):
+        known = {str(token["metadata"]["name"]): token for token in tokens}
     return [
         _record(secret, known, now=now, days=days, owner=owner)
         for secret in secrets
@@ -88,7 +91,8 @@ def _state(
         # Rancher deletes tokens some time after they have expired.
         return "expired", None
     text = str(token.get("expiresAt") or "")
-    if not int(token.get("ttl") or 0) or not text:
+    ttl = int(token.get("ttl") or 0)
+    if not ttl or not text:
         return "endless", None
     try:
         expires = datetime.fromisoformat(text.replace("Z", "+00:00"))
@@ -98,7 +102,9 @@ def _state(
         expires = expires.replace(tzinfo=timezone.utc)
     if expires <= now:
         return "expired", text
-    return ("expiring" if expires <= now + timedelta(days=days) else "valid"), text
+    # A token that lives shorter than this would be renewed by every run.
+    ahead = min(timedelta(days=days), timedelta(milliseconds=ttl) / 3)
+    return ("expiring" if expires <= now + ahead else "valid"), text
 
 
 def _text(name: str, state: str, expires: str | None, *, has_token: bool) -> str:

@@ -90,3 +90,15 @@ def test_h8_a_credential_of_somebody_else_is_reported_and_not_renewed() -> None:
 def test_secrets_of_other_clouds_are_left_out() -> None:
     other = {"metadata": {"namespace": "cattle-global-data", "name": "cc-aws"}, "data": {"amazonec2-accessKey": "eA=="}}
     assert credentials([other], now=NOW) == []
+
+
+@pytest.mark.parametrize("unreadable", [None, ""])
+def test_h8_tokens_that_cannot_be_read_are_unknown_on_every_ansible_core(unreadable: str | None) -> None:
+    (record,) = credentials([secret()], now=NOW, tokens=unreadable, owner="team-a")
+    assert (record["state"], record["renew"]) == ("unknown", False)
+
+
+def test_h8_a_token_that_lives_for_a_few_days_is_not_renewed_by_every_run() -> None:
+    week = 7 * 24 * 3600 * 1000
+    assert read(token("2026-11-25T08:00:00Z", ttl=week))["state"] == "valid"
+    assert read(token("2026-11-20T08:00:00Z", ttl=week))["state"] == "expiring"
