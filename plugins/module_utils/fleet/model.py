@@ -322,12 +322,14 @@ class Fleet:
                     offers.add(slot.offered)
         return sorted(found.union(*offers))
 
-    def assign_unbound(self) -> Fleet:
+    def assign_unbound(self, *, across_nodes: bool = True) -> Fleet:
         """Return the fleet with unbound requests assigned to slots of their profile without a holder, if possible.
 
         The slots of a VM are decided when it starts; until then that number of slots is reserved. Slots on GPUs with
-        holders come first, and all slots of a VM come from one node, because a VM cannot start with vGPUs of two nodes:
-        if it has enough, the node on which the VM is already bound to slots.
+        holders come first, and the slots of a VM come from one node if possible, because a VM cannot start with vGPUs
+        of two nodes: if it has enough, the node on which the VM is already bound to slots. The rest comes from other
+        nodes, after every VM has its slots on one node: which VM takes which slot is a guess, but their number is not.
+        Without `across_nodes`, the rest remains unbound.
         """
         if not self.claims:
             return self
@@ -341,8 +343,9 @@ class Fleet:
                 if slot.profile and not slot.holders and not slot.drifted:
                     free.setdefault((gpu.node, slot.profile), []).append((not held, gpu.name, slot.name))
         bound: dict[tuple[str, str], Holder] = {}
-        left: list[UnboundRequest] = []
-        for claim in self.ordered_claims:
+
+        def bind(claim: UnboundRequest) -> UnboundRequest:
+            """Bind slots of the best node. Return the rest of the request."""
             own = nodes_of.setdefault(claim.holder.path, set())
             together = [other for other in self.ordered_claims if other.holder.path == claim.holder.path]
             places = [
@@ -351,16 +354,23 @@ class Fleet:
                 if slots and profile == claim.profile and claim.node in (None, node)
             ]
             if not places:
-                left.append(claim)
-                continue
+                return claim
             _rank, node, chosen = max(places, key=lambda place: place[0])
             own.add(node)
             chosen.sort()
             taken, chosen[:] = chosen[: claim.count], chosen[claim.count :]
             bound.update({(gpu, slot): claim.holder for _fresh, gpu, slot in taken})
-            if len(taken) < claim.count:
-                left.append(replace(claim, count=claim.count - len(taken)))
-        return replace(self, nodes=tuple(_bind(node, bound) for node in self.nodes), claims=tuple(left))
+            return replace(claim, count=claim.count - len(taken))
+
+        # Requests for a certain node have no other choice, so they come first.
+        left = [bind(claim) for claim in sorted(self.ordered_claims, key=lambda claim: claim.node is None)]
+        for index, claim in enumerate(left if across_nodes else ()):
+            rest, before = claim, None
+            while rest.count and rest != before:
+                rest, before = bind(rest), rest
+            left[index] = rest
+        claims = tuple(claim for claim in left if claim.count)
+        return replace(self, nodes=tuple(_bind(node, bound) for node in self.nodes), claims=claims)
 
     def as_dict(self) -> dict[str, Any]:
         return {

@@ -94,14 +94,15 @@ def check_claims(before: Fleet, after: Fleet, action: str) -> None:
     """Refuse a change that leaves too few vGPUs for VMs that request a profile without naming devices.
 
     VMs that are stopped, or were edited while they run, take any vGPU of the profile when they start. So as many vGPUs
-    as they request must remain. In both fleets, the vGPUs of running VMs are protected.
+    as they request must remain, and those of each VM on one node. In both fleets, the vGPUs of running VMs are
+    protected.
     """
     left = {slot.name: slot.profile for _gpu, slot in after.slots()}
     lost = [slot for _gpu, slot in before.slots() if slot.profile and left.get(slot.name) != slot.profile]
     profiles = {slot.profile for slot in lost} & {claim.profile for claim in before.claims}
     if not profiles:
         return
-    short = [claim for claim in after.assign_unbound().claims if claim.profile in profiles]
+    short = [claim for claim in after.assign_unbound(across_nodes=False).claims if claim.profile in profiles]
     if short:
         wanted = {claim.profile for claim in short}
         said = "; ".join(f"{claim.holder} asks for {_amount(claim, before)}" for claim in short[:5])

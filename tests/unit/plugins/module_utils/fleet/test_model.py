@@ -124,6 +124,24 @@ def test_vgpus_of_several_profiles_are_bound_on_the_node_that_has_all_of_them() 
         assert held == ["n2", "n2"]
 
 
+def test_as_many_slots_are_bound_as_vms_ask_for_even_if_no_node_has_them() -> None:
+    wanted = [UnboundRequest("NVIDIA A2-4Q", count, vm(name, running=False)) for name, count in (("one", 1), ("two", 2))]
+    record = fleet(gpu("n1:a", "4Q"), gpu("n2:a", "4Q@one- 4Q 4Q"), gpu("n3:a", "4Q"), claims=wanted)
+    bound = record.assign_unbound()
+    held = {slot.name: slot.holders[0].name for _gpu, slot in bound.slots() if slot.holders}
+    assert held == {"n1:a-00": "two", "n2:a-00": "one", "n2:a-01": "one", "n2:a-02": "two"}
+    assert bound.claims == ()
+    # What does not fit on one node can be asked for as well.
+    assert [claim.count for claim in record.assign_unbound(across_nodes=False).claims] == [1]
+
+
+def test_the_rest_of_a_vm_takes_no_slot_of_another_vm_on_its_node() -> None:
+    wanted = [UnboundRequest("NVIDIA A2-4Q", count, vm(name, running=False)) for name, count in (("a", 3), ("b", 1))]
+    record = fleet(gpu("n1:a", "4Q 4Q"), gpu("n2:a", "4Q@b-  4Q"), gpu("n3:a", "4Q"), claims=wanted)
+    held = {slot.name: slot.holders[0].name for _gpu, slot in record.assign_unbound().slots() if slot.holders}
+    assert held == {"n1:a-00": "a", "n1:a-01": "a", "n2:a-00": "b", "n2:a-01": "b", "n3:a-00": "a"}
+
+
 def test_claims_that_find_no_slot_stay_claims_and_a_node_is_kept_to() -> None:
     record = fleet(
         gpu("n1:a", "4Q"),
@@ -134,8 +152,9 @@ def test_claims_that_find_no_slot_stay_claims_and_a_node_is_kept_to() -> None:
         ],
     )
     bound = record.assign_unbound()
-    assert [(claim.holder.name, claim.count) for claim in bound.claims] == [("big", 1), ("there", 1)]
-    assert all(not slot.holders for slot in bound.node_by_name["n1"].gpus[0].slots)
+    assert [(claim.holder.name, claim.count) for claim in bound.claims] == [("big", 1)]
+    held = [(gpu.node, slot.holders[0].name) for gpu, slot in bound.slots() if slot.holders]
+    assert held == [("n1", "big"), ("n2", "there"), ("n2", "big")]
 
 
 def test_a_fleet_is_the_same_after_a_round_trip_through_its_record() -> None:

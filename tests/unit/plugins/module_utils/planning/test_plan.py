@@ -87,6 +87,25 @@ def test_a_count_that_vms_exceed_is_refused_and_names_them() -> None:
         plan(stopped, [ask("4Q", 1)])
 
 
+def test_a_lower_count_keeps_as_many_as_stopped_vms_ask_for_on_whichever_nodes() -> None:
+    def asked(name: str, profile: str, count: int = 1) -> UnboundRequest:
+        return UnboundRequest(f"NVIDIA A2-{profile}", count, vm(name, running=False))
+
+    nodes = gpu("n1:a", "4Q"), gpu("n2:a", "4Q@vm1- 4Q 4Q"), gpu("n3:a", "4Q")
+    named = fleet(*nodes, claims=[asked("vm1", "4Q"), asked("vm2", "4Q", 2)])
+    with pytest.raises(CountInUse, match="VMs hold 4 of them"):
+        plan(named, [ask("4Q", 3)])
+    assert len(plan(named, [ask("4Q", 4)]).steps) == 1
+    nodes = gpu("n1:a", "4Q"), gpu("n2:a", "4Q 4Q 4C"), gpu("n3:a", "4Q")
+    unnamed = fleet(*nodes, claims=[asked("vm1", "4Q"), asked("vm1", "4C"), asked("vm2", "4Q", 2)])
+    with pytest.raises(CountInUse, match="VMs hold 3 of them"):
+        plan(unnamed, [ask("4Q", 2)])
+    # A request for a certain node has no other choice.
+    late = replace(asked("vm2", "4Q"), node="n2")
+    with pytest.raises(CountInUse, match="VMs hold 3 of them"):
+        plan(fleet(gpu("n1:a", "4Q"), gpu("n2:a", "4Q 4Q"), claims=[asked("vm1", "4Q", 2), late]), [ask("4Q", 2)])
+
+
 def test_vgpus_that_a_lower_count_removes_make_room_for_others() -> None:
     record = fleet(gpu("n1:a", "4Q@web 4Q"), gpu("n2:a", "4Q 4Q"))
     assert after(record, ask("4Q", 2), ask("8Q", 2)) == {"n1:a": "4Q 4Q", "n2:a": "8Q 8Q"}

@@ -63,3 +63,20 @@ def test_no_match_is_an_error_that_lists_what_exists():
     with pytest.raises(FleetError, match="There are: n1") as caught:
         plan_sriov(snapshot().fleet, nodes=["n2"], gpus=None, enabled=True)
     assert caught.value.code == "nothing_selected"
+
+
+def test_the_vgpus_left_for_a_stopped_vm_have_to_be_on_one_node():
+    """A VM does not start with one vGPU of each node, so two elsewhere are not enough for it."""
+    names = ("n1", "n2", "n3")
+    record = snapshot(
+        gpus=[gpu(name) for name in names],
+        nodes=[node(name) for name in names],
+        vgpus=[
+            vgpu(function, node=name, asked=Q4, configured=Q4)
+            for name, function in (("n1", 4), ("n1", 5), ("n2", 4), ("n3", 4))
+        ],
+        vms=[vm("idle", devices=[("a", RESOURCE), ("b", RESOURCE)])],
+    ).fleet
+    assert plan_sriov(record, nodes=["n2", "n3"], gpus=None, enabled=False, disable_vgpus=True).steps
+    with pytest.raises(FleetError, match=r"too few vGPUs would be left.*default/idle"):
+        plan_sriov(record, nodes=["n1"], gpus=None, enabled=False, disable_vgpus=True)
