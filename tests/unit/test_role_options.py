@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import jinja2
 import yaml
 from ansible_collections.vgpu.fleet.plugins.module_utils.kube.options import connection_spec
 from ansible_collections.vgpu.fleet.plugins.modules.rancher_gpu_pool import argument_spec
@@ -33,3 +34,9 @@ def test_every_option_of_a_vm_on_harvester_is_known() -> None:
     options = read("harvester_gpu_vm/meta/argument_specs.yml")["argument_specs"]["main"]["options"]
     presets = set(read("harvester_gpu_vm/vars/main.yml")["__harvester_gpu_vm_presets"])
     assert set(options["harvester_gpu_vm_vms"]["options"]) == presets | {"name"}
+
+
+def test_drift_is_repaired_for_the_owner_that_configures_the_nodes() -> None:
+    default = jinja2.Template(read("vgpu_drift/defaults/main.yml")["vgpu_drift_owner"])
+    assert default.render(harvester_gpu_node_owner="blue") == "blue"
+    assert default.render() == read("harvester_gpu_node/defaults/main.yml")["harvester_gpu_node_owner"]

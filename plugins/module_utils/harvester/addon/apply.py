@@ -168,11 +168,7 @@ class VmLists:
         """
         if self.pods.readable:
             return []
-        configured = {
-            vgpu["spec"].get("nodeName", "")
-            for vgpu in self.vgpus.items.values()
-            if (vgpu.get("status") or {}).get("configureVGPUTypeName")
-        }
+        configured = {vgpu["spec"].get("nodeName", "") for vgpu in self.vgpus.items.values() if _is_configured(vgpu)}
         return sorted(name for name in configured if not is_ready(nodes.items.get(name) or {}))
 
     def with_devices(self) -> list[str]:
@@ -180,6 +176,9 @@ class VmLists:
         asking = {key for key, vm in self.vms.items.items() if requested(vm)}
         asking |= {key for key, one in self.instances.items.items() if is_live(one) and started_with(one)}
         asking |= {vm_of_pod(pod) for pod in self.pods.outliving(self.instances.items) if _has_host_devices(pod)}
+        if not self.pods.readable:
+            # The pods that an ended instance still lists may still have its devices.
+            asking |= {key for key, one in self.instances.items.items() if _lists_pods(one) and started_with(one)}
         return sorted(asking)
 
 
@@ -243,7 +242,7 @@ class AddonOperation:
         paths = {
             "addons": self._addons_path,
             "daemon_sets": self._daemon_sets_path if ours else None,
-            "nodes": r.NODES if self._request.name == r.DRIVER_ADDON else None,
+            "nodes": r.NODES if ours else None,
             "gpus": r.GPUS if self._request.name == r.DRIVER_ADDON else None,
         }
         return AddonSnapshot(
@@ -294,7 +293,7 @@ class AddonOperation:
             users = machines.with_devices()
         else:
             users = machines.with_vgpus(running=None if disables else True)
-            users += [f"an unknown VM on node {node}" for node in machines.unknown_on(reading.nodes)]
+        users += [f"an unknown VM on node {node}" for node in machines.unknown_on(reading.nodes)]
         if users:
             raise _in_use(before.name, join_names(users), disables=disables)
 
@@ -459,6 +458,16 @@ def _rolled_out(daemon_set: Json | None, *, at_least: int) -> bool:
     desired = int(status.get("desiredNumberScheduled") or 0)
     ready = min(int(status.get("numberReady") or 0), int(status.get("updatedNumberScheduled") or 0))
     return desired >= at_least and ready >= desired
+
+
+def _is_configured(vgpu: Json) -> bool:
+    """Return whether the driver has configured a vGPU. From 1.8 on, the name of its type may be missing."""
+    status = vgpu.get("status") or {}
+    return status.get("vGPUStatus") == r.CONFIGURED or bool(status.get("configureVGPUTypeName"))
+
+
+def _lists_pods(instance: Json) -> bool:
+    return bool((instance.get("status") or {}).get("activePods"))
 
 
 def _has_host_devices(pod: Json) -> bool:

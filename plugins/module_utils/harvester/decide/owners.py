@@ -14,7 +14,12 @@ from typing import Any
 from ansible_collections.vgpu.fleet.plugins.module_utils.errors import FleetError, join_names
 from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.model import OWNER, Fleet, Holder, Slot
 from ansible_collections.vgpu.fleet.plugins.module_utils.planning.request import InvalidDemand
-from ansible_collections.vgpu.fleet.plugins.module_utils.planning.steps import DISABLE, ENABLE, Step
+from ansible_collections.vgpu.fleet.plugins.module_utils.planning.steps import (
+    CREATE_MIG_INSTANCES,
+    DISABLE,
+    ENABLE,
+    Step,
+)
 
 _OWNER = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 
@@ -90,18 +95,21 @@ def marked(fleet: Fleet, steps: Sequence[Step], owner: str | None) -> tuple[Step
         return slot is not None and bool(slot.wanted) and step.after in (slot.profile, slot.wanted)
 
     enabling = [step for step in steps if step.action == ENABLE]
+    partitioned = {step.gpu for step in steps if step.action == CREATE_MIG_INSTANCES}
     moved: dict[tuple[str, str | None], list[Slot]] = {}
     for gpu, slot in fleet.slots():
-        if slot.name in disabled and not any(step.slot == slot.name and comes_back(step) for step in enabling):
+        if gpu.name not in partitioned or slot.name not in disabled:
+            continue
+        if not any(step.slot == slot.name and comes_back(step) for step in enabling):
             moved.setdefault((gpu.name, slot.wanted), []).append(slot)
-    owners: dict[Step, str | None] = {}
-    for step in enabling:
-        left = moved.get((step.gpu, step.after))
+
+    def owner_of(step: Step) -> str | None:
         if comes_back(step):
-            owners[step] = before[step.slot or ""].owner
-        else:
-            owners[step] = left.pop(0).owner if left else owner
-    return tuple(replace(step, owner=owners[step]) if step.action == ENABLE else step for step in steps)
+            return before[step.slot or ""].owner
+        left = moved.get((step.gpu, step.after))
+        return left.pop(0).owner if left else owner
+
+    return tuple(replace(step, owner=owner_of(step)) if step.action == ENABLE else step for step in steps)
 
 
 def marked_as_before(steps: Sequence[Step], owners: Mapping[str, Mapping[str, str | None]]) -> tuple[Step, ...]:

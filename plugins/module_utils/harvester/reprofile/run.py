@@ -33,7 +33,7 @@ from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.cluster impor
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.decide import layout as vgpu_layout
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.decide.devices import DeviceRequest
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.decide.owners import marked_as_before
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.decide.sriov import SriovRequest
+from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.decide.sriov import plan_sriov
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.read import snapshot as snapshots
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.read.snapshot import Snapshot
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.reprofile.plan import (
@@ -635,8 +635,13 @@ class Reprofile:
         off = [gpu.name for gpu in batch.gpus if not gpu.sriov]
         if off:
             cluster = self._read()
-            plan = SriovRequest(nodes=None, gpus=off, enabled=False).plan_for(
-                cluster.fleet_for_planning, cluster.snapshot
+            # Without the check for MIG instances: those were on the GPU before the run, while SR-IOV was disabled.
+            plan = plan_sriov(
+                cluster.fleet_for_planning,
+                nodes=None,
+                gpus=off,
+                enabled=False,
+                functions=cluster.snapshot.vgpu_names_by_gpu,
             )
             apply_steps(
                 cluster,

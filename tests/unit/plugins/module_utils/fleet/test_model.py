@@ -125,7 +125,8 @@ def test_vgpus_of_several_profiles_are_bound_on_the_node_that_has_all_of_them() 
 
 
 def test_as_many_slots_are_bound_as_vms_ask_for_even_if_no_node_has_them() -> None:
-    wanted = [UnboundRequest("NVIDIA A2-4Q", count, vm(name, running=False)) for name, count in (("one", 1), ("two", 2))]
+    asked = {"one": 1, "two": 2}
+    wanted = [UnboundRequest("NVIDIA A2-4Q", count, vm(name, running=False)) for name, count in asked.items()]
     record = fleet(gpu("n1:a", "4Q"), gpu("n2:a", "4Q@one- 4Q 4Q"), gpu("n3:a", "4Q"), claims=wanted)
     bound = record.assign_unbound()
     held = {slot.name: slot.holders[0].name for _gpu, slot in bound.slots() if slot.holders}
@@ -137,7 +138,7 @@ def test_as_many_slots_are_bound_as_vms_ask_for_even_if_no_node_has_them() -> No
 
 def test_the_rest_of_a_vm_takes_no_slot_of_another_vm_on_its_node() -> None:
     wanted = [UnboundRequest("NVIDIA A2-4Q", count, vm(name, running=False)) for name, count in (("a", 3), ("b", 1))]
-    record = fleet(gpu("n1:a", "4Q 4Q"), gpu("n2:a", "4Q@b-  4Q"), gpu("n3:a", "4Q"), claims=wanted)
+    record = fleet(gpu("n1:a", "4Q 4Q"), gpu("n2:a", "4Q@b- 4Q"), gpu("n3:a", "4Q"), claims=wanted)
     held = {slot.name: slot.holders[0].name for _gpu, slot in record.assign_unbound().slots() if slot.holders}
     assert held == {"n1:a-00": "a", "n1:a-01": "a", "n2:a-00": "b", "n2:a-01": "b", "n3:a-00": "a"}
 

@@ -316,10 +316,9 @@ def test_a_launcher_pod_that_outlives_its_instance_keeps_the_addon(name):
     assert operation.run(check_mode=False).plan.changed
 
 
-@pytest.mark.parametrize("ready", ["True", "Unknown"])
-def test_pods_that_cannot_be_listed_count_as_in_use_on_a_node_that_is_not_ready(ready):
-    server = DriverServer()
-    node = vgpu(asked=Q4, configured=Q4)["spec"]["nodeName"]
+def without_pods(server, *, ready):
+    """The server of a user who may not list pods, and a node with a vGPU."""
+    node = vgpu()["spec"]["nodeName"]
     server.lists[r.NODES] = [
         {"metadata": {"name": node}, "status": {"conditions": [{"type": "Ready", "status": ready}]}}
     ]
@@ -331,11 +330,54 @@ def test_pods_that_cannot_be_listed_count_as_in_use_on_a_node_that_is_not_ready(
         return answer(path, **query)
 
     server.get = forbidden
+    return node
+
+
+def disabling(server, name):
+    server.item["metadata"]["name"] = name
+    return AddonOperation(server, AddonRequest(name, "harvester-system", False, {}), wait=False, seconds=5)
+
+
+ADDONS = ["nvidia-driver-toolkit", "pcidevices-controller"]
+
+
+@pytest.mark.parametrize("ready", ["True", "Unknown"])
+def test_pods_that_cannot_be_listed_count_as_in_use_on_a_node_that_is_not_ready(ready):
+    server = DriverServer()
+    node = without_pods(server, ready=ready)
     if ready == "True":
         assert driver(server).run(check_mode=False).plan.changed
     else:
         with pytest.raises(AddonInUse, match=f"an unknown VM on node {node}"):
             driver(server).run(check_mode=False)
+
+
+@pytest.mark.parametrize("name", ADDONS)
+@pytest.mark.parametrize("named", [True, False])
+def test_both_addons_stay_while_the_pods_of_a_node_that_is_not_ready_are_unknown(name, named):
+    """From 1.8 on, the status of a vGPU may lack the name of its type."""
+    server = DriverServer()
+    if not named:
+        server.lists[r.VGPUS] = [vgpu(asked=Q4, status={"vGPUStatus": r.CONFIGURED, "uuid": "746"})]
+    node = without_pods(server, ready="Unknown")
+    with pytest.raises(AddonInUse, match=f"an unknown VM on node {node}"):
+        disabling(server, name).run(check_mode=False)
+    assert server.sent == []
+    server.lists[r.VGPUS] = [vgpu()]
+    assert disabling(server, name).run(check_mode=False).plan.changed
+
+
+@pytest.mark.parametrize("name", ADDONS)
+def test_an_ended_instance_keeps_the_addon_while_its_pods_are_unknown(name):
+    ended = [started(machine, phase="Failed", activePods={"uid": "n1"}) for machine in (TRAINER, PLAIN)]
+    # The VM was edited since.
+    server = DriverServer([vm("trainer"), PLAIN], ended)
+    without_pods(server, ready="True")
+    with pytest.raises(AddonInUse, match=r": default/trainer\."):
+        disabling(server, name).run(check_mode=False)
+    assert server.sent == []
+    server.lists[r.INSTANCES] = [started(TRAINER, phase="Failed")]
+    assert disabling(server, name).run(check_mode=False).plan.changed
 
 
 def test_a_driver_that_stopped_vms_need_is_not_disabled_unless_that_is_asked_for():

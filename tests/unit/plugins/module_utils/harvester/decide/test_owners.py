@@ -125,9 +125,19 @@ def test_a_vgpu_that_comes_back_on_another_device_keeps_its_mark() -> None:
     record = owned(fleet(gpu("n1:a", "4Q 4Q 2Q")), {"n1:a-00": "blue", "n1:a-02": "red"})
     gone = [Step("disable", "n1", "n1:a", f"n1:a-0{number}") for number in range(3)]
     made = [Step("enable", "n1", "n1:a", f"n1:a-0{number}", after=FOUR_Q) for number in (1, 3, 4)]
-    owners = [step.owner for step in marked(record, [*gone, *made], "green")[3:]]
+    cut = Step("create_mig_instances", "n1", "n1:a", after="2 x 1g.5gb")
+
+    def owners(*steps: Step) -> list[str | None]:
+        return [step.owner for step in marked(record, steps, "green") if step.action == "enable"]
+
     # The one without a mark comes back without one, blue's comes back elsewhere, and the third is new.
-    assert owners == [None, "blue", "green"]
+    assert owners(*gone, cut, *made) == [None, "blue", "green"]
+    # Without new instances, what is enabled on another device is new. So it is on another GPU.
+    assert owners(*gone, *made) == [None, "green", "green"]
+    assert owners(*gone, replace(cut, gpu="n1:b"), *made) == [None, "green", "green"]
+    # The device may not be known yet.
+    unknown = [replace(made[0], slot=None)] * 3
+    assert owners(*gone, cut, *unknown) == ["blue", None, "green"]
 
 
 def test_vgpus_of_another_profile_belong_to_the_owner_of_those_before() -> None:

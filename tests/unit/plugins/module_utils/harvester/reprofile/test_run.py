@@ -11,6 +11,7 @@ from ansible_collections.vgpu.fleet.plugins.module_utils.harvester import cluste
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.apply import journal
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.apply.apply import apply_steps
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.read import snapshot
+from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.reprofile.records import Batch, GpuRecord
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.reprofile.run import (
     Reprofile,
     ReprofileFailed,
@@ -153,6 +154,34 @@ def test_r3_everything_is_as_before_also_the_names_and_tags_of_device_entries() 
         run(cluster)
     assert "Change the profiles" in str(failed.value)
     assert cluster.state() == before
+
+
+def test_r3_sriov_is_disabled_again_on_a_gpu_that_had_mig_instances_before() -> None:
+    """SR-IOV had shown them, and no step of the run had made them."""
+    cluster = Cluster("n1")
+    profile = "MIG 1g.5gb"
+    configuration = {
+        "metadata": {"name": GPU},
+        "spec": {"enabled": True, "profileSpec": [{"name": profile, "requested": 1}]},
+        "status": {"status": "synced", "profileStatus": [{"name": profile, "available": 6, "vGPUID": ["7"]}]},
+    }
+    cluster.things[r.MIG_CONFIGURATIONS] = {}
+    cluster._put(r.MIG_CONFIGURATIONS, configuration)
+    for vgpu in cluster.things[r.VGPUS].values():
+        vgpu["status"] = {}
+
+    def disable(path: str, body: Any) -> None:
+        if path.startswith(r.GPUS) and body["spec"] == {"enabled": False}:
+            cluster.things[r.GPUS][GPU]["status"] = {}
+            cluster._remove(r.MIG_CONFIGURATIONS, GPU)
+            for name in list(cluster.things[r.VGPUS]):
+                cluster._remove(r.VGPUS, name)
+
+    cluster.before_write = disable
+    reprofile = Reprofile(cluster, None, REQUEST, seconds=3)  # type: ignore[arg-type]
+    reprofile._put_back_layout(Batch((GpuRecord(GPU, (), sriov=False),), ()))
+    assert [path for path, _body in cluster.writes] == [f"{r.GPUS}/{GPU}"]
+    assert cluster.things[r.GPUS][GPU]["spec"]["enabled"] is False
 
 
 def test_r3_an_undo_that_was_killed_is_taken_up_by_the_next_run() -> None:
