@@ -52,7 +52,12 @@ def wait_all(session: Session, tasks: Mapping[Any, Operation], *, timeout: float
     def done(seen: watch.Seen) -> bool:
         return not _pending(seen)
 
-    seen = watch.until(session, next(iter(tasks.values())), list(tasks), PATHS, done, timeout=timeout)
+    try:
+        seen = watch.until(session, next(iter(tasks.values())), list(tasks), PATHS, done, timeout=timeout)
+    except FleetError as error:
+        # vCenter accepted the tasks. Only their progress cannot be read, so they may still succeed.
+        error.certain = False
+        raise
     late = _pending(seen)
     if late:
         parts = [f"to {tasks[task].doing} ({moid_of(task)} is {seen[task].get('info.state')})" for task in late]

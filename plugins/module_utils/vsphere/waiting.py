@@ -17,6 +17,8 @@ from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.session import 
 
 # Maximum duration of one request, so that proxies do not close the connection.
 MAX_WAIT_SECONDS = 60
+# Maximum number of logins in a row without an update between them.
+MAX_LOGINS = 2
 
 Seen = Mapping[Any, Properties]
 
@@ -32,6 +34,7 @@ def until(
 ) -> dict[Any, Properties]:
     """Watch objects of one type until `done` or until the timeout. Return their last known properties."""
     deadline = time.monotonic() + timeout
+    ended = 0
     with reporting(lambda: f"waiting for vCenter to {subject.doing}", lambda: deadline - time.monotonic()):
         while True:
             watch = _Watch(session, subject, references, paths)
@@ -40,7 +43,11 @@ def until(
                 return watch.seen
             except session.vim.fault.NotAuthenticated:
                 # The filter ended with its session. Log in, unless another thread already has, and create a new filter.
+                ended = 1 if watch.updated else ended + 1
                 with session.reporting(subject):
+                    late = time.monotonic() >= deadline and session.stub.cookie == watch.cookie
+                    if late or ended > MAX_LOGINS:
+                        raise
                     session.reopen(watch.cookie)
             finally:
                 watch.close()
@@ -68,18 +75,21 @@ class _Watch:
         self._subject = subject
         self._collector = session.content.propertyCollector
         self.seen: dict[Any, Properties] = {reference: {} for reference in references}
+        self.updated = False
         wanted = session.objects_filter(references, paths)
+        # Read the cookie first: if another thread logs in meanwhile, the filter may belong to the ended session.
+        self.cookie = session.stub.cookie
         # Request whole properties instead of partial updates.
         self._filter = session.call(subject, self._collector.CreateFilter, wanted, False)
-        self.cookie = session.stub.cookie
 
     def until(self, done: Callable[[Seen], bool], deadline: float) -> None:
-        version = ""
+        version, asked = "", False
         while True:
             left = deadline - time.monotonic()
-            # The first response arrives immediately and contains the current properties.
-            if version and (done(self.seen) or left <= 0):
+            # The first response contains the current properties. Request it even if no time is left.
+            if (version and done(self.seen)) or (asked and left <= 0):
                 return
+            asked = True
             update = self._next(version, max(1, int(min(left, MAX_WAIT_SECONDS))))
             if update is None:
                 continue
@@ -89,6 +99,7 @@ class _Watch:
                     self._session.raise_refusal(entry.missingSet)
                 for change in entry.changeSet or []:
                     self.seen[entry.obj][change.name] = change.val
+            self.updated = True
 
     def _next(self, version: str, seconds: int) -> Any:
         options = self._session.vmodl.query.PropertyCollector.WaitOptions(maxWaitSeconds=seconds)

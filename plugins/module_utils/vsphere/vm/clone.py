@@ -258,9 +258,10 @@ class CloneVm:
                 made.spec,
                 timeout=self._request.wait_timeout,
             )
-        except tasks.TaskTimeout as error:
-            error.changed = True
-            error.hint = "The clone goes on there. Run the task again when it has ended: it finishes the VM."
+        except FleetError as error:
+            error.changed = not error.certain
+            if isinstance(error, tasks.TaskTimeout):
+                error.hint = "The clone goes on there. Run the task again when it has ended: it finishes the VM."
             raise
 
     def _complete(self, made: ClonePlan, reference: Any) -> VmResult:

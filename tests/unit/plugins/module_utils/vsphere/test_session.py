@@ -7,7 +7,7 @@ from threading import Lock
 from types import SimpleNamespace
 
 import pytest
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere import waiting
+from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere import tasks, waiting
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.faults import Operation, VsphereError
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.session import Session
 from pyVmomi import SoapAdapter, vim, vmodl
@@ -113,6 +113,78 @@ def test_a_wait_creates_its_filter_again_if_another_thread_has_logged_in():
 
     assert waiting.until_holds(vcenter, READ, VM, ["state"], done, timeout=60) == {"state": "success"}
     assert (vcenter.logins, vcenter.content.propertyCollector.filters) == (0, 2)
+
+
+@pytest.mark.parametrize("ended", [ENDED, update("1", missing=[ENDED])], ids=["fault", "missing set"])
+def test_a_wait_ends_after_two_logins_without_an_update(ended):
+    vcenter = session(*[ended] * 9)
+    with pytest.raises(VsphereError) as caught:
+        waiting.until_holds(vcenter, READ, VM, ["state"], bool, timeout=60)
+    assert (caught.value.code, vcenter.logins) == ("session_ended", 2)
+
+
+def test_a_wait_may_log_in_more_often_if_updates_arrive_between_the_logins():
+    answers = [answer for _number in range(4) for answer in (update("1", state="running"), ENDED)]
+    vcenter = session(*answers, update("1", state="success"))
+    seen = waiting.until_holds(vcenter, READ, VM, ["state"], lambda vm: vm.get("state") == "success", timeout=60)
+    assert (seen, vcenter.logins) == ({"state": "success"}, 4)
+
+
+def test_a_wait_does_not_log_in_after_its_deadline():
+    vcenter = session(*[ENDED] * 9)
+    with pytest.raises(VsphereError) as caught:
+        waiting.until_holds(vcenter, READ, VM, ["state"], bool, timeout=0)
+    assert (caught.value.code, vcenter.logins) == ("session_ended", 0)
+
+
+def test_a_wait_without_time_reads_once_even_if_its_filter_needed_a_login():
+    vcenter = session(update("1", state="success"))
+    collector, create = vcenter.content.propertyCollector, vcenter.content.propertyCollector.CreateFilter
+
+    def ended_once(*args):
+        if not vcenter.logins:
+            raise ENDED
+        return create(*args)
+
+    collector.CreateFilter = ended_once
+    seen = waiting.until_holds(vcenter, READ, VM, ["state"], lambda vm: vm.get("state") == "success", timeout=0)
+    assert (seen, vcenter.logins) == ({"state": "success"}, 1)
+
+
+def test_a_wait_ends_at_its_deadline_even_before_the_first_update():
+    vcenter = session(None)
+    assert waiting.until_holds(vcenter, READ, VM, ["state"], bool, timeout=0) is None
+    assert vcenter.content.propertyCollector.answers == []
+
+
+def test_a_filter_that_was_created_while_another_thread_logged_in_is_created_again():
+    vcenter = session(update("1", state="success"))
+    collector, create = vcenter.content.propertyCollector, vcenter.content.propertyCollector.CreateFilter
+
+    def overtaken(*args):
+        collector.CreateFilter = create
+        made = create(*args)
+        vcenter.stub.cookie = "of another thread"
+        return made
+
+    collector.CreateFilter = overtaken
+    assert waiting.until_holds(vcenter, READ, VM, ["state"], bool, timeout=60) == {"state": "success"}
+    assert (vcenter.logins, collector.filters) == (0, 2)
+
+
+def test_a_task_whose_progress_cannot_be_read_may_still_succeed():
+    vcenter = session(update("1", missing=[vim.fault.NoPermission(privilegeId="System.Read")]))
+    with pytest.raises(VsphereError) as caught:
+        tasks.wait(vcenter, VM, READ)
+    assert (caught.value.code, caught.value.certain) == ("forbidden", False)
+
+
+def test_the_fault_of_a_task_itself_is_certain():
+    refused = vim.fault.NoPermission(privilegeId="VirtualMachine.Interact.PowerOn")
+    vcenter = session(update("1", **{"info.state": "error", "info.error": refused}))
+    with pytest.raises(VsphereError) as caught:
+        tasks.wait(vcenter, VM, READ)
+    assert (caught.value.code, caught.value.certain) == ("forbidden", True)
 
 
 def test_a_fault_that_pyvmomi_does_not_know_keeps_its_name_and_its_text():

@@ -75,6 +75,24 @@ def test_an_uncertain_failure_keeps_the_vm_and_says_so(cleaned_up, error):
     assert "VM web was kept (vm-7), since it is not certain that it failed" in told.message
 
 
+@pytest.mark.parametrize("certain", [True, False])
+def test_a_clone_whose_task_may_still_succeed_counts_as_a_change(monkeypatch, certain):
+    error = refusal("forbidden")
+    error.certain = certain
+
+    def fail(*_args, **_options):
+        raise error
+
+    monkeypatch.setattr(tasks, "run", fail)
+    monkeypatch.setattr(CloneVm, "_subject", lambda *_args: None)
+    request = VmRequest(VmSelector(name="web"), "powered_on", None, None, CloneOptions())
+    source = SimpleNamespace(reference=SimpleNamespace(CloneVM_Task=None))
+    made = SimpleNamespace(source=source, folder=SimpleNamespace(reference=None), spec=None)
+    with pytest.raises(VsphereError) as caught:
+        CloneVm(None, request, None, None, None)._cloned(made)
+    assert caught.value.changed is not certain
+
+
 def test_a_vm_that_runs_or_has_run_is_kept_whatever_failed(cleaned_up):
     told, deleted = cleaned_up(refusal("no_room"), has_run=True)
     assert not deleted
