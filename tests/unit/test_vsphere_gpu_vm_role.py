@@ -40,6 +40,13 @@ def test_a1_absent_passes_the_place_and_the_owner():
     assert passed("tasks/absent.yml") >= PLACE | OF_THE_ROLE | {"name", "uuid", "moid", "power_cycle"}
 
 
+def test_the_plan_of_a_dry_run_gets_the_results_of_both_states():
+    for state in ("present", "absent"):
+        (*_checks, task) = (task for task in read(f"tasks/{state}.yml") if MODULE in task)
+        assert task["register"] == "__vsphere_gpu_vm_done"
+    assert "__vsphere_gpu_vm_done" in (ROLE.parents[1] / "playbooks/tasks/vsphere_plan.yml").read_text()
+
+
 def test_a1_names_have_no_default_that_two_teams_could_share():
     assert read("defaults/main.yml")["vsphere_gpu_vm_prefix"] == ""
 

@@ -55,7 +55,7 @@ def fleet_plan(
     """
     if platform_of(info) != HARVESTER:
         changes = vsphere_plan(_flat(results), info, availability, cluster=cluster)
-        summary = _summary(changes["steps"], changes["stops"])
+        summary = _summary(changes["steps"], len(changes["stops"]))
         return {**changes, "summary": summary, "lines": plan_lines(changes)}
     before = fleet_record(info, cluster=cluster)
     work = _Work(Fleet.from_dict(info), layout)
@@ -70,7 +70,7 @@ def fleet_plan(
         "waits": list(dict.fromkeys(work.waits)),
         "notes": work.notes,
     }
-    return {**plan, "summary": _summary(work.steps, work.stops, work.gpus), "lines": plan_lines(plan)}
+    return {**plan, "summary": _summary(work.steps, work.stopped, work.gpus), "lines": plan_lines(plan)}
 
 
 def plan_lines(plan: Result) -> list[str]:
@@ -101,7 +101,13 @@ class _Work:
     waits: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     gpus: set[str] = field(default_factory=set)
+    # VMs that are stopped without being named, beside the first one of each entry of `stops`.
+    _more_stopped: int = 0
     _unnamed: int = 0
+
+    @property
+    def stopped(self) -> int:
+        return len(self.stops) + self._more_stopped
 
     def add(self, result: Result) -> None:
         plan = result.get("plan") or {}
@@ -176,7 +182,7 @@ class _Work:
             self.notes += plan["lines"]
 
     def _pool(self, result: Result) -> None:
-        """Add the replacement of a pool's machines: Rancher deletes VMs one by one, and new VMs take their vGPUs."""
+        """Add the changes of a pool: Rancher deletes VMs one by one, and new VMs take the vGPUs of replaced ones."""
         pool = result["pool"] or {}
         if not result.get("changed"):
             return
@@ -189,6 +195,13 @@ class _Work:
                 self.steps.append(f"Replace machine {machine} of pool {entry['pool']} of cluster {entry['cluster']}")
                 self.stops.append(f"VM {path}, which Rancher replaces and deletes")
         quantity, name = pool.get("quantity") or 0, pool.get("name")
+        diff = result.get("diff") or {}
+        before, after = diff.get("before") or {}, diff.get("after") or {}
+        if not gone:
+            self._fewer_machines(str(name), max((before.get("quantity") or 0) - quantity, 0))
+        if before and not after:
+            self.steps.append(f"Delete pool {name} of cluster {pool.get('cluster')}")
+            return
         each = _listed(pool.get("vgpus") or ()) or "no vGPUs"
         machines = f"{quantity} machine{'' if quantity == 1 else 's'}"
         self.steps.append(f"Pool {name} of cluster {pool.get('cluster')}: {machines} with {each} each")
@@ -205,6 +218,14 @@ class _Work:
             for one in _resolved(fleet, pool.get("vgpus") or ())
         ]
         self.fleet = _holding(fleet, claims)
+
+    def _fewer_machines(self, pool: str, count: int) -> None:
+        """Add the machines that a removed or smaller pool loses. Rancher chooses them, so they have no names here."""
+        if not count:
+            return
+        self.stops.append(f"{count} machine{'' if count == 1 else 's'} of pool {pool}, which Rancher deletes")
+        self._more_stopped += count - 1
+        self.notes.append(f"The GPUs are shown with the vGPUs of the machines that Rancher deletes from pool {pool}.")
 
 
 _WAITS = {
@@ -326,10 +347,10 @@ def _listed(vgpus: Iterable[Result]) -> str:
     return ", ".join(f"{one.get('count', 1)} x {short_name(one['profile'])}" for one in vgpus)
 
 
-def _summary(steps: Sequence[str], stops: Sequence[str], gpus: Collection[str] = ()) -> str:
+def _summary(steps: Sequence[str], stops: int, gpus: Collection[str] = ()) -> str:
     if not steps:
         return "nothing changes"
     counted = f"{len(steps)} step{'' if len(steps) == 1 else 's'}"
     where = f" on {len(gpus)} GPU{'' if len(gpus) == 1 else 's'}" if gpus else ""
-    stopped = f"{len(stops)} VM{' is' if len(stops) == 1 else 's are'} stopped" if stops else "no VM is stopped"
+    stopped = f"{stops} VM{' is' if stops == 1 else 's are'} stopped" if stops else "no VM is stopped"
     return f"{counted}{where}, {stopped}"

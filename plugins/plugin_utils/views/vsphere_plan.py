@@ -11,7 +11,7 @@ of a VM when it starts, so the later state of the GPUs is unknown: the record is
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from ansible_collections.vgpu.fleet.plugins.plugin_utils.views.record import fleet_record, short_name
@@ -26,42 +26,67 @@ def vsphere_plan(results: Iterable[Result], info: Result, availability: Result |
     plan: Json = {"before": before, "after": before, "steps": [], "stops": [], "waits": [], "notes": []}
     for result in results:
         if "hosts" in result:
-            _hosts(plan, result, info)
+            _hosts(plan, result)
         elif "vm" in result:
             _vm(plan, result)
     return plan
 
 
-def _hosts(plan: Json, result: Result, info: Result) -> None:
-    now = {(node["name"], gpu["address"]): gpu.get("graphics_type") for node in info["nodes"] for gpu in node["gpus"]}
+def _hosts(plan: Json, result: Result) -> None:
+    before, after = _diff(result)
+    for name in after if result.get("changed") else ():
+        plan["steps"] += _host_steps(name, before.get(name) or {}, after[name])
     for host in result["hosts"]:
-        for device in host["devices"]:
-            wanted = device["configured_graphics_type"]
-            if result.get("changed") and now.get((host["name"], device["pci_id"])) != wanted:
-                words = str(wanted).replace("_", " ")
-                plan["steps"].append(
-                    f"Set the graphics type of GPU {device['pci_id']} of host {host['name']} to {words}"
-                )
         if host["reboot_required"]:
             plan["notes"].append(f"Host {host['name']} has to be rebooted before its GPUs serve vGPUs.")
     for name in result.get("restarted") or ():
         plan["steps"].append(f"Restart Xorg on host {name}")
         plan["waits"].append(f"host {name} to apply the graphics type")
-    if result.get("changed") and not plan["steps"]:
-        plan["steps"].append("Change the assignment policy or the vGPU mode of the hosts")
+
+
+def _host_steps(host: str, before: Result, after: Result) -> Iterator[str]:
+    for key, words in (("graphics_type", "default graphics type"), ("assignment_policy", "assignment policy")):
+        if before.get(key) != after.get(key):
+            yield f"Set the {words} of host {host} to {_spaced(after.get(key))}"
+    known = before.get("devices") or {}
+    for address, device in (after.get("devices") or {}).items():
+        for key, words in (("configured_graphics_type", "graphics type"), ("configured_vgpu_mode", "vGPU mode")):
+            if (known.get(address) or {}).get(key) != device.get(key):
+                yield f"Set the {words} of GPU {address} of host {host} to {_spaced(device.get(key))}"
+
+
+def _spaced(value: Any) -> str:
+    return str(value).replace("_", " ")
+
+
+def _diff(result: Result) -> tuple[Json, Json]:
+    diff = result.get("diff") or {}
+    return diff.get("before") or {}, diff.get("after") or {}
 
 
 def _vm(plan: Json, result: Result) -> None:
     if not result.get("changed"):
         return
     name, vgpus = result["vm"]["name"], _listed(result.get("vgpus") or ())
-    if result.get("created"):
+    before, after = _diff(result)
+    if before and not after:
+        plan["steps"].append(f"Delete VM {name}")
+        if before.get("power") != "off":
+            plan["stops"].append(f"VM {name}, which is deleted")
+    elif result.get("created"):
         plan["steps"].append(f"Create VM {name} with {vgpus}")
     elif result.get("restarted"):
         plan["steps"].append(f"Stop VM {name}, give it {vgpus}, and start it")
         plan["stops"].append(f"VM {name}, while its vGPUs change")
     else:
-        plan["steps"].append(f"Give VM {name} {vgpus}")
+        power = after.get("power")
+        if power == "off":
+            plan["steps"].append(f"Power off VM {name}")
+            plan["stops"].append(f"VM {name}, which is powered off")
+        if set(after) != {"power"}:
+            plan["steps"].append(f"Give VM {name} {vgpus}")
+        if power == "on":
+            plan["steps"].append(f"Start VM {name}")
     if result["vm"]["running"]:
         plan["waits"].append(f"VM {name} to run")
 

@@ -146,6 +146,45 @@ def test_a_pool_says_which_machines_rancher_replaces() -> None:
     assert same["after"] == same["before"]
 
 
+def removed_pool(**diff: Any) -> Json:
+    """A dry run of rancher_gpu_pool with state absent, as the module returns it."""
+    pool = {"cluster": "ml", "namespace": "fleet-default", "name": "gpu", "machines": []}
+    before = {"name": "gpu", "quantity": 2, "vgpus": [{"profile": "NVIDIA A2-4Q", "count": 1}], **diff}
+    return {"changed": True, "pool": pool, "machines_replaced": [], "diff": {"before": before, "after": {}}}
+
+
+def test_a_pool_that_is_removed_says_how_many_machines_rancher_deletes() -> None:
+    what = fleet(gpu("n1:a", "4Q@ml-gpu-1 4Q@ml-gpu-2"))
+    plan = drawn(removed_pool(), what)
+    assert plan["steps"] == ["Delete pool gpu of cluster ml"]
+    assert plan["stops"] == ["2 machines of pool gpu, which Rancher deletes"]
+    assert plan["summary"] == "1 step, 2 VMs are stopped"
+    assert plan["waits"] == []
+    assert plan["lines"][1] == "Stopped: 2 machines of pool gpu, which Rancher deletes"
+    empty = drawn(removed_pool(quantity=0), what)
+    assert (empty["stops"], empty["summary"]) == ([], "1 step, no VM is stopped")
+
+
+def test_a_pool_that_is_scaled_down_says_how_many_machines_rancher_deletes() -> None:
+    pool = {
+        "cluster": "ml",
+        "name": "gpu",
+        "quantity": 1,
+        "vgpus": [{"profile": "NVIDIA A2-4Q", "count": 1}],
+        "vm_namespace": "default",
+        "machines": [{"name": f"ml-gpu-{number}", "vm": f"ml-gpu-{number}"} for number in (1, 2)],
+    }
+    diff = {"before": {"quantity": 2}, "after": {"quantity": 1}}
+    result = {"changed": True, "pool": pool, "machines_replaced": [], "diff": diff}
+    what = fleet(gpu("n1:a", "4Q@ml-gpu-1 4Q@ml-gpu-2"))
+    plan = drawn(result, what)
+    assert plan["steps"] == ["Pool gpu of cluster ml: 1 machine with 1 x A2-4Q each"]
+    assert plan["stops"] == ["1 machine of pool gpu, which Rancher deletes"]
+    assert plan["summary"] == "1 step, 1 VM is stopped"
+    replaced = [{"cluster": "ml", "pool": "gpu", "machines": ["ml-gpu-1", "ml-gpu-2"]}]
+    assert len(drawn({**result, "machines_replaced": replaced}, what)["stops"]) == 2
+
+
 def test_a_pool_of_a_new_cluster_names_profiles_as_its_options_do() -> None:
     """Any spelling will do, and one vGPU needs no count."""
     pool = {"cluster": "ml", "name": "gpu", "quantity": 2, "vgpus": [{"profile": "A2-4Q"}], "machines": []}
@@ -216,17 +255,21 @@ def vcenter_results() -> tuple[Json, Json]:
 
 def host_result(info: Json, **more: Any) -> Json:
     """A dry run of vsphere_gpu_host that makes all GPUs of all hosts shared direct."""
-    hosts = [
-        {
-            "name": node["name"],
-            "reboot_required": False,
-            "devices": [
-                {"pci_id": one["address"], "configured_graphics_type": "shared_direct"} for one in node["gpus"]
-            ],
-        }
-        for node in info["nodes"]
-    ]
-    return {"changed": True, "hosts": hosts, "restarted": ["esx1"], **more}
+    hosts = [{"name": node["name"], "reboot_required": False} for node in info["nodes"]]
+    diff = {
+        "before": {node["name"]: host_settings(node) for node in info["nodes"]},
+        "after": {node["name"]: host_settings(node, graphics_type="shared_direct") for node in info["nodes"]},
+    }
+    return {"changed": True, "hosts": hosts, "restarted": ["esx1"], "diff": diff, **more}
+
+
+def host_settings(node: Json, graphics_type: str = "", policy: str = "performance", **device: str) -> Json:
+    """The settings of a host in the diff of vsphere_gpu_host."""
+    devices = {
+        one["address"]: {"configured_graphics_type": graphics_type or one["graphics_type"], **device}
+        for one in node["gpus"]
+    }
+    return {"graphics_type": "shared_direct", "assignment_policy": policy, "devices": devices}
 
 
 def vm_result(name: str, *profiles: str, **more: Any) -> Json:
@@ -259,6 +302,65 @@ def test_a_vcenter_is_planned_in_steps_and_its_gpus_are_drawn_once() -> None:
     page = parsed(plan_page(plan, 0, run="1"))
     assert len(by_class(page, "bar")) == 2
     assert [one for one in page.iter("input") if one.get("name") == "changed"] == []
+
+
+def test_a_plan_shows_every_changed_setting_of_a_host() -> None:
+    info, availability = vcenter_results()
+    (node,) = info["nodes"]
+    first, second = (one["address"] for one in node["gpus"])
+    before = host_settings(node, configured_vgpu_mode="same_size")
+    after = host_settings(node, "shared_direct", "consolidation", configured_vgpu_mode="mixed_size")
+    diff = {"before": {"esx1": before}, "after": {"esx1": after}}
+    plan = fleet_plan([vm_result("off"), host_result(info, restarted=[], diff=diff)], info, availability=availability)
+    assert plan["steps"] == [
+        "Give VM off no vGPUs",
+        "Set the assignment policy of host esx1 to consolidation",
+        f"Set the vGPU mode of GPU {first} of host esx1 to mixed size",
+        f"Set the graphics type of GPU {second} of host esx1 to shared direct",
+        f"Set the vGPU mode of GPU {second} of host esx1 to mixed size",
+    ]
+
+
+def test_a_setting_that_only_waits_for_a_restart_is_not_set_again() -> None:
+    info, availability = vcenter_results()
+    (node,) = info["nodes"]
+    same = {"esx1": host_settings(node, "shared_direct")}
+    plan = fleet_plan([host_result(info, diff={"before": same, "after": same})], info, availability=availability)
+    assert plan["steps"] == ["Restart Xorg on host esx1"]
+
+
+def vm_change(name: str, before: Json, after: Json, *profiles: str) -> Json:
+    power = after.get("power", "off")
+    vm = {"name": name, "running": power == "on", "power": power}
+    return vm_result(name, *profiles, vm=vm, diff={"before": before, "after": after})
+
+
+def test_vms_that_are_powered_off_or_deleted_are_shown_as_such() -> None:
+    info, availability = vcenter_results()
+    fewer = ({"vgpus": {"nvidia_a40-4q": 2}, "power": "on"}, {"vgpus": {"nvidia_a40-4q": 1}, "power": "off"})
+    results = [
+        vm_change("gone", {"name": "gone", "power": "on"}, {}),
+        vm_change("gone-idle", {"name": "gone-idle", "power": "off"}, {}),
+        vm_change("paused", {"power": "suspended"}, {"power": "off"}, "nvidia_a40-4q"),
+        vm_change("smaller", *fewer, "nvidia_a40-4q"),
+        vm_change("started", {"power": "off"}, {"power": "on"}, "nvidia_a40-4q"),
+    ]
+    plan = fleet_plan(results, info, availability=availability)
+    assert plan["steps"] == [
+        "Delete VM gone",
+        "Delete VM gone-idle",
+        "Power off VM paused",
+        "Power off VM smaller",
+        "Give VM smaller 1 x A40-4Q",
+        "Start VM started",
+    ]
+    assert plan["stops"] == [
+        "VM gone, which is deleted",
+        "VM paused, which is powered off",
+        "VM smaller, which is powered off",
+    ]
+    assert plan["summary"] == "6 steps, 3 VMs are stopped"
+    assert plan["waits"] == ["VM started to run"]
 
 
 def test_a_dry_run_that_changes_nothing_on_a_vcenter_says_so() -> None:
