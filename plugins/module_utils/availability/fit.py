@@ -178,7 +178,10 @@ class FitCheck:
         return capacity.pack(self._groups).fits
 
     def _suggest_detach(self, profiles: Collection[str]) -> Iterator[str]:
-        groups = self.capacity.detachable(profiles)
+        # Without its vGPUs an existing machine would have to be placed again.
+        kept = {path for paths in self._existing for path in paths}
+        found = ([path for path in group if path not in kept] for group in self.capacity.detachable(profiles))
+        groups = [group for group in found if group]
         for group in groups[:MAX_TRIED]:
             if self._would_fit(self.capacity.without([group[0]])):
                 yield f"Detach the vGPUs of the stopped VM {group[0]}."

@@ -303,3 +303,13 @@ def test_holders_are_told_apart_by_namespace():
         gpu("n1:a", "4Q 4Q"), claims=[UnboundRequest(FOUR_Q, 1, mine, "n1"), UnboundRequest(FOUR_Q, 1, other, "n1")]
     )
     assert sorted(available(record).holdings) == ["a/web", "b/web"]
+
+
+def test_machines_of_a_demand_are_not_suggested_for_detaching():
+    card = gpu("n1:a", "4Q@mine- 4Q@busy", vfs=2)
+    question = asked(fleet(labelled(card, "mine", POOL)), pool(2, owner="pool=gpu"))
+    assert [result.existing for result in question.results] == [("default/mine",)]
+    assert not question.fits
+    assert not [text for text in question.suggestions if "Detach" in text]
+    both = fleet(labelled(gpu("n1:a", "4Q@mine- 4Q@idle-", vfs=2), "mine", POOL))
+    assert "Detach the vGPUs of the stopped VM default/idle." in asked(both, pool(2, owner="pool=gpu")).suggestions
