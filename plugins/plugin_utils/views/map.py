@@ -19,9 +19,9 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from ansible_collections.vgpu.fleet.plugins.plugin_utils.views.bar import (
+from ansible_collections.vgpu.fleet.plugins.plugin_utils.views.gpu_bar import (
     PATTERNS,
-    bar,
+    gpu_bar,
     holder_words,
     miniatures,
     scale,
@@ -371,9 +371,9 @@ class _Page:
             badges += '<span class="badge warn">restart pending</span>'
         if not gpu["exact"]:
             badges += '<span class="badge warn">estimated</span>'
-        bars = bar(node, gpu, self.colour, self._id())
+        bars = gpu_bar(node, gpu, self.colour, self._id())
         if shown is not gpu:
-            then = bar(node, shown, self.colour, self._id(), before=gpu)
+            then = gpu_bar(node, shown, self.colour, self._id(), before=gpu)
             bars = (
                 f'<div class="stages"><p class="stage">Now</p><div>{bars}</div>'
                 f'<p class="stage">After</p><div>{then}{scale(gpu)}</div></div>'

@@ -49,7 +49,7 @@ PATTERNS = (
 )
 
 
-def bar(node: Json, gpu: Json, colour: Colour, identifier: str, before: Json | None = None) -> str:
+def gpu_bar(node: Json, gpu: Json, colour: Colour, identifier: str, before: Json | None = None) -> str:
     """Return the bar of a GPU. With `before`, mark vGPUs that do not exist yet as new."""
     whole = max(gpu["framebuffer_mib"] or 0, drawn_mib(gpu)) or 1
     there = {(one["name"], one["profile"]) for one in before["vgpus"]} if before else None
