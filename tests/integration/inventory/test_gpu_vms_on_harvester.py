@@ -9,7 +9,7 @@ from tests.integration.inventory.conftest import gpu_machine
 from tests.integration.inventory.inventories import Inventories
 from tests.integration.lab_harvester.machines import device, machine
 from tests.integration.labs import Lab
-from tests.integration.ranchers import FOUR_Q, Rancher
+from tests.integration.ranchers import FOUR_Q, UNRELEASED, Rancher
 
 KEYED = {"keyed_groups": [{"key": "gpu_vm_profiles", "prefix": "profile"}, {"key": "gpu_vm_node", "prefix": "node"}]}
 MANY = 1000
@@ -144,6 +144,8 @@ def test_errors_are_one_sentence_and_a_hint(lab: Lab, inventories: Inventories) 
 
 
 def test_pools_have_their_cluster_and_pool(rancher: Rancher, inventories: Inventories) -> None:
+    # Released drivers do not write the labels of cluster and pool.
+    rancher.use_driver(UNRELEASED)
     rancher.make_config("gpu", FOUR_Q)
     rancher.make_cluster("demo", rancher.pool("gpu", 1, "gpu"))
     file = inventories.file("lab", {"keyed_groups": [{"key": "gpu_vm_guest_cluster"}]})
