@@ -13,7 +13,7 @@ from lab.errors import LabError
 
 Entry = dict[str, Any]
 
-API_VERSIONS = ("8.0.3", "7.0.3", "6.7")
+API_VERSIONS = ("8.0.3", "9.1", "9.0", "7.0.3", "6.7")
 
 SECTION_KEYS = {"api_version", "max_vgpus_per_vm", "hot_migrate", "users", "datacenters"}
 USER_KEYS = {"name", "privileges"}
@@ -67,6 +67,8 @@ MACHINE_KEYS = {
     "tools",
     "ignores_shutdown",
     "snapshot",
+    "vsga",
+    "drs",
 }
 FIRST_GPU_BUS = 0x3B
 FIRST_PCI_BUS = 0x81

@@ -259,10 +259,18 @@ profiles:
       description: Number of vGPUs that are configured but not allocatable; negative in the opposite case.
       type: int
       sample: 0
+    free_now_at_most:
+      description:
+        - The largest number that RV(profiles[].free_now) may have. On mixed-size GPUs, RV(profiles[].free_now) counts
+          the vGPUs that fit in any case; more may fit, depending on the places of the present vGPUs, which only the
+          driver knows.
+        - Only on vSphere.
+      type: int
+      sample: 3
     exact:
       description:
-        - Whether the counts are certain. V(false) if vSphere does not report the GPU of a vGPU, or if only the driver
-          knows what fits, as with mixed sizes.
+        - Whether the counts are certain. V(false) if vSphere does not report the GPU of a vGPU, or if the count depends
+          on the places of the present vGPUs on a mixed-size GPU.
         - Only on vSphere.
       type: bool
       sample: true
@@ -319,6 +327,10 @@ profiles:
           description: As above.
           type: int
           sample: 0
+        free_now_at_most:
+          description: As above.
+          type: int
+          sample: 3
         exact:
           description: As above.
           type: bool
@@ -333,6 +345,7 @@ profiles:
             - exact: true
               free: 0
               free_now: 0
+              free_now_at_most: 0
               gpu: esx1-00003b000
               in_use: 0
               reason: "all vGPUs of a GPU have the same size, and it has 1 x nvidia_a40-8q, held by VM trainer"
@@ -530,6 +543,7 @@ def check_vsphere(params: dict[str, Any], *, check_mode: bool) -> ReadResult:
     # Import here, because tasks for Harvester do not need these modules.
     from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.availability import HostsCapacity
     from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.counts import VsphereAvailability
+    from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.read.direct_path import remaining
     from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.read.fleet import read
     from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.session import Session
 
@@ -538,7 +552,8 @@ def check_vsphere(params: dict[str, Any], *, check_mode: bool) -> ReadResult:
     chosen = {**hosts_of(params), "esxi_hosts": [host for hosts in named for host in hosts] if named else None}
     with Session.open(params) as session:
         snapshot = read(session, **chosen)
-    counts = VsphereAvailability(snapshot)
+        reported = remaining(session, snapshot.inventory.gpu_hosts)
+    counts = VsphereAvailability(snapshot, reported=reported)
     fit = FitCheck(HostsCapacity(counts), read_demand(params["demand"], snapshot.known))
     if params["require"]:
         fit.require()
@@ -548,7 +563,8 @@ def check_vsphere(params: dict[str, Any], *, check_mode: bool) -> ReadResult:
             "devices": counts.device_records(),
             "nodes": counts.node_records(),
             **fit.as_result(),
-        }
+        },
+        tuple(counts.differences()),
     )
 
 

@@ -12,8 +12,8 @@ version_added: 0.1.0
 description:
   - Prepares GPUs for vGPUs. Sets the graphics type, the assignment policy and the vGPU mode of hosts, for all or some
     of their NVIDIA GPUs.
-  - A new graphics type or vGPU mode is pending until Xorg or the host restarts. The module restarts Xorg, waits, and
-    reports in RV(hosts[].reboot_required) whether a reboot is still required.
+  - A new graphics type or vGPU mode is pending until Xorg or the host restarts. The module restarts Xorg once, waits,
+    and reports in RV(hosts[].reboot_required) whether a reboot is still required. Later tasks do not restart it again.
   - The module writes only settings that differ. Settings that are not given are not changed.
   - The module checks the GPUs of all hosts before any change. If a VM uses a GPU that would change, the task fails and
     names the VM, unless O(force=true).
@@ -65,10 +65,25 @@ options:
         choices: [same_size, mixed_size]
   restart_xorg:
     description:
-      - Whether to restart Xorg on hosts with pending settings, including settings from earlier changes.
-      - The restart interrupts sessions of VMs with vSphere's own virtual graphics on these hosts.
+      - Whether to restart Xorg on hosts whose settings this task changes, if the change takes effect only with a
+        restart.
+      - Since vSphere 7.0 U1, vGPUs do not need Xorg, and it may not start. In that case the task returns a warning. It
+        fails only if a GPU becomes V(shared), which needs Xorg, or if the host is older.
     type: bool
     default: true
+  restart_pending:
+    description:
+      - Whether to restart Xorg also on hosts with pending settings that an earlier task has written, for example if
+        that task was interrupted before the restart.
+      - By default such hosts only cause a warning, since the settings may wait for a reboot.
+    type: bool
+    default: false
+  interrupt_vsga:
+    description:
+      - Whether Xorg may restart on hosts with running VMs that use vSphere's own virtual graphics (vSGA), which
+        interrupts their sessions. By default the task fails and names these VMs.
+    type: bool
+    default: false
   force:
     description:
       - Whether to configure GPUs that VMs use. The settings of these GPUs take effect after a reboot.
@@ -229,6 +244,8 @@ def argument_spec() -> dict[str, dict[str, object]]:
         "vgpu_mode": {"type": "str", "choices": modes},
         "devices": {"type": "list", "elements": "dict", "options": device},
         "restart_xorg": {"type": "bool", "default": True},
+        "restart_pending": {"type": "bool", "default": False},
+        "interrupt_vsga": {"type": "bool", "default": False},
         "force": {"type": "bool", "default": False},
         "wait_timeout": {"type": "int", "default": 60},
     }
@@ -253,16 +270,19 @@ def main() -> None:
                 request,
                 named=params["esxi_hosts"] or [],
                 restart_xorg=params["restart_xorg"],
+                restart_pending=params["restart_pending"],
+                interrupt_vsga=params["interrupt_vsga"],
                 force=params["force"],
             )
             if plan.changed and not module.check_mode:
                 # Import on demand, since most tasks change nothing.
                 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.host.apply import apply
 
-                after = apply(session, plan, seconds=params["wait_timeout"])
+                applied = apply(session, plan, seconds=params["wait_timeout"])
+                result = HostGraphicsResult(plan, applied.snapshot, applied.restarted, applied.warnings)
             else:
-                after = plan.preview()
-        finish(module, HostGraphicsResult(plan, after))
+                result = HostGraphicsResult(plan, plan.preview(), tuple(plan.restarts))
+        finish(module, result)
 
 
 if __name__ == "__main__":

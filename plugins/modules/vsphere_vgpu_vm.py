@@ -138,10 +138,10 @@ options:
   prepare:
     description:
       - Whether to set what the devices require. The module locks the memory reservation, upgrades the hardware version
-        to 17 and, for devices with 16 GB or more, enables 64-bit MMIO with a large enough region. It keeps a larger
-        region.
-      - Devices with 16 GB or more also require EFI. The module does not change the firmware, since an installed system
-        would no longer boot. The task fails instead.
+        to 17 and, if the devices need it, enables 64-bit MMIO with a large enough region. It keeps a larger region.
+      - An MMIO region is needed in VMs with 32 GB of memory or more (the size depends on the board), for devices with
+        16 GB or more, and for vGPUs of series C. Such VMs also require EFI. The module does not change the firmware,
+        since an installed system would no longer boot. The task fails instead.
       - With V(false), the module returns a warning with the missing settings.
     type: bool
     default: true

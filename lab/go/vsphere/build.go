@@ -48,6 +48,7 @@ func newLab(inventory *Inventory, version Version, stateDir string) (*Lab, error
 		hosts:    map[types.ManagedObjectReference]*gpuHost{},
 		machines: map[types.ManagedObjectReference]*machine{},
 	}
+	lab.addDirectPathProfiles(&instance.Content)
 	lab.service = simulator.New(ctx, instance)
 	lab.openGates()
 	for _, spec := range inventory.Datacenters {

@@ -85,6 +85,12 @@ func (l *Lab) buildMachine(s *site, spec MachineSpec) (*simulator.VirtualMachine
 	}
 	vm := l.vm(ctx, result.(types.ManagedObjectReference))
 	l.machines[vm.Self] = &machine{hasTools: spec.Tools != "none", ignoresShutdown: spec.IgnoresShutdown}
+	if spec.Vsga {
+		renderOnHardware(vm)
+	}
+	if err := l.overrideDRS(ctx, vm, host, spec.DRS); err != nil {
+		return nil, err
+	}
 	if spec.Snapshot != "" {
 		ctx.WithLock(vm, func() {
 			body := vm.CreateSnapshotTask(ctx, &types.CreateSnapshot_Task{This: vm.Self, Name: spec.Snapshot})

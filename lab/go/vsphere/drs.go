@@ -29,10 +29,53 @@ func (l *Lab) probe(ctx *simulator.Context, vm *simulator.VirtualMachine, host *
 	return nil
 }
 
-// placesItself says whether DRS picks the host when a VM of the cluster starts.
-func placesItself(cluster *simulator.ClusterComputeResource) bool {
-	enabled, behavior := drsOf(cluster)
+// placesItself says whether DRS picks the host when the VM starts.
+func placesItself(cluster *simulator.ClusterComputeResource, vm types.ManagedObjectReference) bool {
+	enabled, behavior := drsFor(cluster, vm)
 	return enabled && behavior != types.DrsBehaviorManual
+}
+
+// drsFor is DRS as it treats one VM: a VM can have an automation level of its own,
+// or be left out (ClusterDrsVmConfigInfo).
+func drsFor(cluster *simulator.ClusterComputeResource, vm types.ManagedObjectReference) (bool, types.DrsBehavior) {
+	enabled, behavior := drsOf(cluster)
+	config, ok := cluster.ConfigurationEx.(*types.ClusterConfigInfoEx)
+	if !ok || !enabled {
+		return enabled, behavior
+	}
+	for _, override := range config.DrsVmConfig {
+		if override.Key != vm {
+			continue
+		}
+		if override.Enabled != nil && !*override.Enabled {
+			return false, ""
+		}
+		if override.Behavior != "" {
+			return true, override.Behavior
+		}
+	}
+	return enabled, behavior
+}
+
+var drsOverrides = map[string]types.ClusterDrsVmConfigInfo{
+	"manual":    {Behavior: types.DrsBehaviorManual},
+	"automated": {Behavior: types.DrsBehaviorFullyAutomated},
+	"disabled":  {Enabled: types.NewBool(false)},
+}
+
+func (l *Lab) overrideDRS(ctx *simulator.Context, vm *simulator.VirtualMachine, host *gpuHost, level string) error {
+	if level == "" {
+		return nil
+	}
+	override, known := drsOverrides[level]
+	cluster, ok := ctx.Map.Get(host.cluster).(*simulator.ClusterComputeResource)
+	if !known || !ok {
+		return fmt.Errorf("drs is manual, automated or disabled, and the VM is in a cluster: %q", level)
+	}
+	override.Key = vm.Self
+	config := cluster.ConfigurationEx.(*types.ClusterConfigInfoEx)
+	config.DrsVmConfig = append(config.DrsVmConfig, override)
+	return nil
 }
 
 func drsOf(cluster *simulator.ClusterComputeResource) (bool, types.DrsBehavior) {
@@ -59,8 +102,13 @@ func (l *Lab) chooseHost(ctx *simulator.Context, vm *simulator.VirtualMachine, w
 		if host == nil || host.cluster != current.cluster {
 			return nil, refuse(&types.InvalidArgument{InvalidProperty: "host"}, "A specified parameter was not correct: host is not in the cluster of virtual machine %s.", vm.Name)
 		}
+		// The API reference: if this host is not compatible, the current host
+		// association is used.
 		candidates = []*gpuHost{host}
-	case cluster != nil && placesItself(cluster):
+		if l.probe(ctx, vm, host) != nil && host != current && l.probe(ctx, vm, current) == nil {
+			candidates = []*gpuHost{current}
+		}
+	case cluster != nil && placesItself(cluster, vm.Self):
 		for _, host := range l.clusterHosts(ctx, current.cluster) {
 			if host != current {
 				candidates = append(candidates, host)
@@ -126,7 +174,7 @@ func (l *Lab) powerOnOne(ctx *simulator.Context, vm *simulator.VirtualMachine, r
 	}
 	if host != nil {
 		cluster, ok := ctx.Map.Get(host.cluster).(*simulator.ClusterComputeResource)
-		if enabled, behavior := drsOf(cluster); ok && enabled && behavior == types.DrsBehaviorManual {
+		if enabled, behavior := drsFor(cluster, vm.Self); ok && enabled && behavior == types.DrsBehaviorManual {
 			result.Recommendations = append(result.Recommendations, recommendation(vm.Self, host, cluster.Self))
 			return
 		}
@@ -153,7 +201,7 @@ func (l *Lab) managedByDRS(ctx *simulator.Context, vm *simulator.VirtualMachine)
 	if !ok {
 		return false
 	}
-	enabled, _ := drsOf(cluster)
+	enabled, _ := drsFor(cluster, vm.Self)
 	return enabled
 }
 

@@ -119,6 +119,11 @@ type behaviourValues struct {
 	// GraphicsDelayMS, only after RefreshGraphicsManager, or not at all.
 	GraphicsInfo    string `json:"graphics_info"`
 	GraphicsDelayMS int    `json:"graphics_delay_ms"`
+	// What a restart of Xorg does: work, fail while the settings come into force
+	// without it, fail and leave them to a reboot, or work and leave them to it.
+	Xorg string `json:"xorg"`
+	// How far the capacity of DirectPathProfileManager is off the lab's own books.
+	CapacitySkew int `json:"capacity_skew"`
 }
 
 // The first choice is the default.
@@ -128,12 +133,13 @@ var behaviourChoices = map[string][]string{
 	"guest_shutdown": {"works", "hangs"},
 	"drs_task":       {"omitted", "returned"},
 	"graphics_info":  {"live", "delayed", "on_refresh", "never"},
+	"xorg":           {"starts", "fails", "fails_until_reboot", "starts_and_waits_for_reboot"},
 }
 
 func (v *behaviourValues) fields() map[string]*string {
 	return map[string]*string{
 		"refusals": &v.Refusals, "hot_add_fault": &v.HotAddFault, "guest_shutdown": &v.GuestShutdown,
-		"drs_task": &v.DrsTask, "graphics_info": &v.GraphicsInfo,
+		"drs_task": &v.DrsTask, "graphics_info": &v.GraphicsInfo, "xorg": &v.Xorg,
 	}
 }
 

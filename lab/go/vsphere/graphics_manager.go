@@ -116,11 +116,12 @@ func badGraphics(property, value string) *refusal {
 }
 
 // activate puts the configured types and modes in force. A restart of Xorg
-// leaves GPUs alone that a VM uses; a restart of the host has none left.
-func (l *Lab) activate(ctx *simulator.Context, host *gpuHost) {
+// leaves GPUs alone that a VM uses; a restart of the host has none left. Without
+// Xorg, GPUs cannot become shared.
+func (l *Lab) activate(ctx *simulator.Context, host *gpuHost, xorg bool) {
 	l.mu.Lock()
 	for _, g := range host.gpus {
-		if len(g.Slots) == 0 {
+		if !g.inUse() && (xorg || g.configuredType != typeShared) {
 			g.activeType = g.configuredType
 			g.Mode = g.configuredMode
 		}

@@ -64,7 +64,7 @@ func (l *Lab) show(ctx *simulator.Context, host *gpuHost) {
 		changes := l.graphicsChanges(host, "config.")
 		if l.version.has("7.0") {
 			l.mu.Lock()
-			changes = append(changes, types.PropertyChange{Name: "config.assignableHardwareBinding", Val: l.bindings(host)})
+			changes = append(changes, types.PropertyChange{Name: "config.assignableHardwareBinding", Val: l.bindings(ctx, host)})
 			l.mu.Unlock()
 		}
 		ctx.Update(object, changes)
@@ -117,6 +117,7 @@ func (l *Lab) view(host *gpuHost) mo.HostGraphicsManager {
 				info.Vm = append(info.Vm, vm)
 			}
 		}
+		info.Vm = append(info.Vm, g.vsga...)
 		view.GraphicsInfo = append(view.GraphicsInfo, info)
 		config.DeviceType = append(config.DeviceType, device)
 	}
@@ -131,8 +132,11 @@ func (l *Lab) view(host *gpuHost) mo.HostGraphicsManager {
 
 // bindings are the devices given away whole. vGPUs are not listed: which device
 // of which VM sits on which GPU is only in the API since 9.1 (vsphere.md 1.7).
-func (l *Lab) bindings(host *gpuHost) []types.HostAssignableHardwareBinding {
+func (l *Lab) bindings(ctx *simulator.Context, host *gpuHost) []types.HostAssignableHardwareBinding {
 	var out []types.HostAssignableHardwareBinding
+	if l.version.has("9.1.0.0") {
+		out = l.vgpuBindings(ctx, host)
+	}
 	for _, device := range host.passthrough {
 		if device.holder != "" {
 			out = append(out, types.HostAssignableHardwareBinding{

@@ -104,6 +104,8 @@ type MachineSpec struct {
 	Tools           string            `json:"tools"`
 	IgnoresShutdown bool              `json:"ignores_shutdown"`
 	Snapshot        string            `json:"snapshot"`
+	Vsga            bool              `json:"vsga"`
+	DRS             string            `json:"drs"`
 }
 
 func readInventory(path string) (*Inventory, error) {

@@ -68,6 +68,9 @@ type gpu struct {
 
 	// The VMs that graphicsInfo shows; the slots have those that are there.
 	listed map[string]bool
+
+	// Running VMs with vSphere's own virtual graphics on this GPU.
+	vsga []types.ManagedObjectReference
 }
 
 type pciDevice struct {
@@ -167,6 +170,7 @@ func (l *Lab) release(ctx *simulator.Context, vm types.ManagedObjectReference) {
 		changed := false
 		for _, g := range host.gpus {
 			changed = g.Release(vm.Value) || changed
+			changed = g.releaseGraphics(vm) || changed
 		}
 		for _, device := range host.passthrough {
 			if device.holder == vm.Value {

@@ -67,7 +67,7 @@ func (l *Lab) evacuate(ctx *simulator.Context, object *simulator.HostSystem) []s
 
 func (l *Lab) moveAway(ctx *simulator.Context, vm *simulator.VirtualMachine, current *gpuHost) bool {
 	cluster, ok := ctx.Map.Get(current.cluster).(*simulator.ClusterComputeResource)
-	if !ok || !placesItself(cluster) {
+	if !ok || !placesItself(cluster, vm.Self) {
 		return false
 	}
 	for _, host := range l.clusterHosts(ctx, current.cluster) {
@@ -138,7 +138,7 @@ func (g *hostGate) RebootHostTask(ctx *simulator.Context, req *types.RebootHost_
 		},
 		run: func(ctx *simulator.Context) (types.AnyType, *refusal) {
 			setRuntime(ctx, object, "bootTime", types.NewTime(time.Now()))
-			lab.activate(ctx, lab.hosts[object.Self])
+			lab.activate(ctx, lab.hosts[object.Self], true)
 			return nil, nil
 		},
 	}, func(task types.ManagedObjectReference) soap.HasFault {

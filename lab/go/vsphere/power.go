@@ -54,6 +54,9 @@ func (l *Lab) powerOn(ctx *simulator.Context, vm *simulator.VirtualMachine, want
 		l.release(ctx, vm.Self)
 		return refused
 	}
+	l.mu.Lock()
+	l.shareGraphics(vm, host)
+	l.mu.Unlock()
 	l.publish(ctx, host)
 	l.bootGuest(ctx, vm, true)
 	l.version.forget(vm.Config)
@@ -86,16 +89,24 @@ func (l *Lab) checkStart(vm *simulator.VirtualMachine) *refusal {
 	if locked := vm.Config.MemoryReservationLockedToMax; locked == nil || !*locked {
 		return startFailure("Invalid memory setting: memory reservation (sched.mem.min) should be equal to memsize(%d).", vm.Config.Hardware.MemoryMB)
 	}
-	need := l.mmioGB(vgpus)
-	if need == 0 {
+	if refused := l.checkFractions(vm, vgpus); refused != nil {
+		return refused
+	}
+	return l.checkMmio(vm, vgpus)
+}
+
+// checkFractions: before 8.0 several vGPUs of series C in one VM must each have a
+// whole GPU (nvidia.md 5.1). How a real host words it is unknown; it fails when the
+// vGPU's plugin starts.
+func (l *Lab) checkFractions(vm *simulator.VirtualMachine, vgpus []string) *refusal {
+	if l.version.has("8.0.0.0") || len(vgpus) < 2 {
 		return nil
 	}
-	if vm.Config.Firmware != string(types.GuestOsDescriptorFirmwareTypeEfi) {
-		return startFailure("Module 'DevicePowerOn' power on failed. Virtual machine %s needs EFI firmware for its PCI passthrough devices.", vm.Name)
-	}
-	enabled, size := mmioSettings(vm.Config.ExtraConfig)
-	if !enabled || size < need {
-		return startFailure("Module 'DevicePowerOn' power on failed. Virtual machine %s needs 64-bit MMIO of %d GB for its PCI passthrough devices.", vm.Name, need)
+	for _, name := range vgpus {
+		profile, known := l.profile(name)
+		if known && profile.Series == "C" && (profile.MigSlices > 0 || profile.MaxPerGpu > 1) {
+			return startFailure("Could not initialize plugin '/usr/lib64/vmware/plugin/libnvidia-vgx.so' for vGPU '%s' of virtual machine %s.", name, vm.Name)
+		}
 	}
 	return nil
 }
@@ -104,41 +115,6 @@ func startFailure(format string, args ...any) *refusal {
 	refused := refuse(nil, format, args...)
 	refused.fault = &types.GenericVmConfigFault{Reason: refused.text}
 	return refused
-}
-
-// mmioGB is the rule of the vendor's article for profiles of 16 GB and more: the
-// framebuffers together, rounded up to a power of two, and doubled (vsphere.md
-// 4.4). A T4 does not need it. The least value a real host accepts is unknown.
-func (l *Lab) mmioGB(vgpus []string) int {
-	total := 0
-	for _, name := range vgpus {
-		profile, _ := l.profile(name)
-		if profile.FramebufferMiB >= 16*1024 && profile.Board != "T4" {
-			total += profile.FramebufferMiB / 1024
-		}
-	}
-	if total == 0 {
-		return 0
-	}
-	size := 1
-	for size < total {
-		size *= 2
-	}
-	return size * 2
-}
-
-func mmioSettings(options []types.BaseOptionValue) (enabled bool, sizeGB int) {
-	for _, option := range options {
-		value := option.GetOptionValue()
-		text, _ := value.Value.(string)
-		switch value.Key {
-		case "pciPassthru.use64bitMMIO":
-			enabled = strings.EqualFold(text, "true")
-		case "pciPassthru.64bitMMIOSizeGB":
-			sizeGB, _ = strconv.Atoi(text)
-		}
-	}
-	return enabled, sizeGB
 }
 
 // book takes the slots for good. It can still fail if another VM was quicker.

@@ -111,11 +111,20 @@ func (m *mendedWriter) Write(body []byte) (int, error) {
 	switch {
 	case m.faulty:
 		mended = emptyFault.ReplaceAllLiteral(body, []byte("<faultstring>"+words(body)+"</faultstring>"))
+	default:
+		mended = newFields(body)
 	case m.fetch:
 		mended = unsetAnswer.ReplaceAllLiteral(body, []byte(`<FetchResponse xmlns="urn:vim25"></FetchResponse>`))
 	}
 	_, err := m.ResponseWriter.Write(mended)
 	return len(body), err
+}
+
+var newBinding = regexp.MustCompile(`<instanceId>([^<|]*)\|([^<|]*)\|(\d+)\|</instanceId>(<vm [^>]*>[^<]*</vm>)`)
+
+// newFields sets apart what came with API versions that govmomi does not know.
+func newFields(body []byte) []byte {
+	return newBinding.ReplaceAll(body, []byte("<instanceId>$1</instanceId>$4<pciId>$2</pciId><deviceKey>$3</deviceKey>"))
 }
 
 func words(fault []byte) string {

@@ -46,7 +46,7 @@ func (s *serviceSystem) turn(ctx *simulator.Context, id string, running bool) *r
 	service.Running = running
 	ctx.Update(s, []types.PropertyChange{{Name: "serviceInfo", Val: s.ServiceInfo}})
 	if id == "xorg" && running {
-		s.lab.activate(ctx, s.host)
+		return s.restartXorg(ctx)
 	}
 	return nil
 }

@@ -28,6 +28,16 @@ var versions = map[string]Version{
 		Prior:       []string{"8.0.2.0", "8.0.1.0", "8.0.0.0", "7.0.3.0", "7.0.2.0", "7.0", "6.7", "6.5", "6.0", "5.5"},
 		MaxHardware: 21, MinVgpuHardware: 17, MaxVgpusPerVM: 8,
 	},
+	"9.1": {
+		API: "9.1.0.0", Product: "9.1.0", Build: "25100000", Like: "8.0.2",
+		Prior:       []string{"9.0.0.0", "8.0.3.0", "8.0.2.0", "8.0.1.0", "8.0.0.0", "7.0.3.0", "7.0.2.0", "7.0", "6.7", "6.5", "6.0", "5.5"},
+		MaxHardware: 21, MinVgpuHardware: 17, MaxVgpusPerVM: 16,
+	},
+	"9.0": {
+		API: "9.0.0.0", Product: "9.0.0", Build: "24755229", Like: "8.0.2",
+		Prior:       []string{"8.0.3.0", "8.0.2.0", "8.0.1.0", "8.0.0.0", "7.0.3.0", "7.0.2.0", "7.0", "6.7", "6.5", "6.0", "5.5"},
+		MaxHardware: 21, MinVgpuHardware: 17, MaxVgpusPerVM: 16,
+	},
 	"7.0.3": {
 		API: "7.0.3.0", Product: "7.0.3", Build: "19234570", Like: "7.0.2",
 		Prior:       []string{"7.0.2.0", "7.0.1.0", "7.0", "6.7", "6.5", "6.0", "5.5"},
@@ -43,7 +53,7 @@ var versions = map[string]Version{
 func findVersion(name string) (Version, error) {
 	version, ok := versions[name]
 	if !ok {
-		return version, fmt.Errorf("unknown API version %q; known: 8.0.3, 7.0.3, 6.7", name)
+		return version, fmt.Errorf("unknown API version %q; known: 9.1, 9.0, 8.0.3, 7.0.3, 6.7", name)
 	}
 	return version, nil
 }

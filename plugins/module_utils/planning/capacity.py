@@ -21,7 +21,6 @@ from ansible_collections.vgpu.fleet.plugins.module_utils.fleet import catalog
 from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.mig import InstanceSize, geometry_of, size_of
 from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.model import (
     MIG,
-    MIXED_SIZE,
     VSPHERE,
     Gpu,
     Holder,
@@ -197,8 +196,6 @@ def capacity_for(
         means = replace(means, evict=False)
     if mig:
         return _mig_room(site, wanted, means)
-    if gpu.mode == MIXED_SIZE:
-        return _mixed_size_room(site, group, wanted, means)
     return _equal_size_room(site, group, wanted, means)
 
 
@@ -294,34 +291,6 @@ def _free_beside(site: GpuState, group: Group, limit: int) -> int:
     if any(key is None or group_of(key) != group for _slot, key in present):
         return 0
     return max(0, min(limit - len(present), _free_functions(site, AllowedChanges(), taken=0)))
-
-
-def _mixed_size_room(
-    site: GpuState, group: Group, wanted: Mapping[Key, str], means: AllowedChanges
-) -> GpuCapacity | Blocker:
-    """Return an estimate, because only the driver knows the placement ids of a mixed-size GPU.
-
-    Each vGPU is assumed to fill a half, a quarter, an eighth and so on of the framebuffer.
-    """
-    stay = list(site.occupants(evict=means.evict))
-    whole = framebuffer_of(site.gpu)
-    if any(key is None for _slot, key in stay) or not whole:
-        return Blocker("size", "how much of its framebuffer is free is not known", _slots(stay))
-    taken = sum(_halved(whole, key[2]) for _slot, key in stay if key)
-    limit, _exact = _limit(site, group, wanted)
-    same = sum(1 for _slot, key in stay if key and group_of(key) == group)
-    fitting = min((whole - taken) // _halved(whole, group[1]), limit - same, _free_functions(site, means, len(stay)))
-    if fitting <= 0:
-        why = "its framebuffer is taken" if stay else "it has no room for one"
-        return Blocker("memory", why, _slots(stay), ", by")
-    return GpuCapacity(((tuple(wanted), fitting),), _kept(stay), exact=False)
-
-
-def _halved(whole: int, size: int) -> int:
-    part = whole
-    while part // 2 >= size:
-        part //= 2
-    return part
 
 
 def _mig_room(site: GpuState, wanted: Mapping[Key, str], means: AllowedChanges) -> GpuCapacity | Blocker:

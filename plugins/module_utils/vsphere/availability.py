@@ -18,6 +18,7 @@ from ansible_collections.vgpu.fleet.plugins.module_utils.availability.fit import
 from ansible_collections.vgpu.fleet.plugins.module_utils.availability.packing import MachineGroup, Packing
 from ansible_collections.vgpu.fleet.plugins.module_utils.errors import join_names
 from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.model import Holder
+from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.capacity import HostCapacity
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.counts import VsphereAvailability, size_of
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.host.plan import HostGraphicsRequest, plan
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.read import inventory as facts
@@ -55,18 +56,31 @@ class HostsCapacity:
     def _pack_in_order(self, groups: Sequence[MachineGroup], order: Sequence[int], *, full_first: bool) -> Packing:
         state = {name: host.copy() for name, host in self.counts.after_claims.items() if host.node.usable}
         placed: list[Counter[str]] = [Counter() for _group in groups]
+        used: dict[str, Counter[str]] = {name: Counter() for name in state}
         for index in order:
             # The capacity of hosts only decreases, so a host without room for a machine has no room for the next one.
             left = sorted(state, key=lambda name: (-state[name].used if full_first else 0, name))
             for _machine in range(groups[index].count):
-                while left and not state[left[0]].admit(groups[index].vgpus, MACHINE):
+                while left and not self._admits(state[left[0]], groups[index].vgpus, used[left[0]]):
                     left.pop(0)
                 if not left:
                     break
                 placed[index][left[0]] += 1
+                used[left[0]].update(groups[index].vgpus)
         missing = tuple(group.count - hosts.total() for group, hosts in zip(groups, placed, strict=True))
         # With a single group, the order of the machines does not matter.
         return Packing(tuple(map(dict, placed)), missing, exhaustive=not any(missing) or len(groups) == 1)
+
+    def _admits(self, host: HostCapacity, vgpus: Mapping[str, int], used: Mapping[str, int]) -> bool:
+        """Start a machine on a host. The capacity that vCenter reports takes precedence over the own count."""
+        limits = {profile: self.counts.limit(host.node.name, profile) for profile in vgpus}
+        within = [limit is None or used.get(profile, 0) + vgpus[profile] <= limit for profile, limit in limits.items()]
+        if not all(within):
+            return False
+        if host.admit(vgpus, MACHINE):
+            return True
+        # The reported numbers hold for one profile at a time.
+        return None not in limits.values() and len(vgpus) == 1 and set(used) <= set(vgpus)
 
     # Reasons
     def describe(self, profile: str) -> str:

@@ -16,17 +16,28 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ansible_collections.vgpu.fleet.plugins.module_utils.errors import join_names
-from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.model import MIG, TIME_SLICED, Gpu, Holder, Node, Slot
+from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.model import (
+    MIG,
+    MIXED_SIZE,
+    TIME_SLICED,
+    Gpu,
+    Holder,
+    Node,
+    Slot,
+)
 from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.profile import Key, parse_or_none
 from ansible_collections.vgpu.fleet.plugins.module_utils.planning.capacity import (
+    UNLIMITED,
     AllowedChanges,
     Blocker,
     capacity_for,
     classify_slots,
+    framebuffer_of,
     group_of,
     keyed,
 )
 from ansible_collections.vgpu.fleet.plugins.module_utils.planning.request import could_be
+from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere import mixed_size
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.read import mig
 
 CONSOLIDATION = "consolidation"
@@ -34,11 +45,15 @@ CONSOLIDATION = "consolidation"
 
 @dataclass(frozen=True)
 class HostGpuCapacity:
-    """The number of vGPUs of a profile that still fit on a GPU, with a reason for 0. An estimate is not `exact`."""
+    """The number of vGPUs of a profile that still fit on a GPU, with a reason for 0. An estimate is not `exact`.
+
+    `at_most` is larger than the count if more may fit, depending on places that only the driver knows.
+    """
 
     gpu: str
     address: str
     count: int
+    at_most: int = 0
     exact: bool = True
     reason: str = ""
 
@@ -63,15 +78,17 @@ HostState = tuple[tuple[int, ...], tuple[int, ...]]
 class GpuClasses:
     """Capacities and placements, computed once for all GPUs and hosts in the same state.
 
-    A large vCenter has hundreds of GPUs and thousands of VMs, but its GPUs have few different states.
+    A large vCenter has hundreds of GPUs and thousands of VMs, but its GPUs have few different states. `optimistic`
+    placements use all places that may be free on mixed-size GPUs, instead of those that certainly are.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, optimistic: bool = False) -> None:
+        self._optimistic = optimistic
         self._ids: dict[Hashable, int] = {}
         self._samples: list[_GpuSample] = []
         self._keys: list[frozenset[Key]] = []
         self._used: list[int] = []
-        self._rooms: dict[tuple[int, str], tuple[int, bool]] = {}
+        self._rooms: dict[tuple[int, str], GpuRoom] = {}
         self._next: dict[tuple[int, str], int] = {}
         self._placements: dict[Hashable, tuple[HostState, tuple[int, ...]] | None] = {}
         # Number of capacities and placements that were not in the cache.
@@ -90,15 +107,20 @@ class GpuClasses:
         parsed = parse_or_none(profile)
         return bool(parsed and parsed.key in self._keys[gpu_class])
 
-    def room(self, gpu_class: int, profile: str) -> tuple[int, bool]:
-        """Return how many more vGPUs of the profile fit on a GPU, and whether the number is exact."""
+    def room(self, gpu_class: int, profile: str) -> GpuRoom:
+        """Return how many more vGPUs of the profile fit on a GPU."""
         found = self._rooms.get((gpu_class, profile))
         if found is None:
             sample = self._samples[gpu_class]
             self.computed += 1
-            count, exact, _reason = room_of(sample.gpu, sample.node, profile, by_type=sample.by_type)
-            found = self._rooms[gpu_class, profile] = (count, exact)
+            found = room_of(sample.gpu, sample.node, profile, by_type=sample.by_type)
+            self._rooms[gpu_class, profile] = found
         return found
+
+    def count(self, gpu_class: int, profile: str) -> int:
+        """Return how many more vGPUs of the profile a placement may put on a GPU."""
+        room = self.room(gpu_class, profile)
+        return room.at_most if self._optimistic else room.count
 
     def place(
         self, state: HostState, vgpus: Mapping[str, int], policy: str
@@ -149,7 +171,7 @@ class GpuClasses:
         tried: set[int] = set()
         for index in sorted(range(len(classes)), key=rank):
             gpu_class = classes[index]
-            if gpu_class in tried or not self.offers(gpu_class, profile) or self.room(gpu_class, profile)[0] < 1:
+            if gpu_class in tried or not self.offers(gpu_class, profile) or self.count(gpu_class, profile) < 1:
                 continue
             grown = (*classes[:index], self._with(gpu_class, profile), *classes[index + 1 :])
             placed = self._assign(grown, vms, wanted[1:], (*chosen, index), hopeless, consolidate=consolidate)
@@ -162,7 +184,7 @@ class GpuClasses:
     def _could_take(self, classes: Sequence[int], wanted: Mapping[str, int]) -> bool:
         """Return whether each profile on its own would fit."""
         return all(
-            sum(self.room(gpu_class, profile)[0] for gpu_class in classes if self.offers(gpu_class, profile)) >= count
+            sum(self.count(gpu_class, profile) for gpu_class in classes if self.offers(gpu_class, profile)) >= count
             for profile, count in wanted.items()
         )
 
@@ -228,12 +250,16 @@ class HostCapacity:
     def counts(self, profile: str) -> dict[str, int]:
         """Return how many more vGPUs of a profile fit on each GPU that `rooms` describes."""
         return {
-            self._gpus[index].name: self._classes.room(self._state[0][index], profile)[0]
+            self._gpus[index].name: self._classes.room(self._state[0][index], profile).count
             for index in self._concerned(profile)
         }
 
     def count(self, profile: str) -> int:
-        return sum(self._classes.room(self._state[0][index], profile)[0] for index in self._concerned(profile))
+        return sum(self._classes.room(self._state[0][index], profile).count for index in self._concerned(profile))
+
+    def at_most(self, profile: str) -> int:
+        """Return how many more vGPUs of a profile may fit, including places that only the driver knows."""
+        return sum(self._classes.room(self._state[0][index], profile).at_most for index in self._concerned(profile))
 
     def rooms(self, profile: str) -> list[HostGpuCapacity]:
         """Return the capacity of each GPU that offers a profile, or would offer it if it were available."""
@@ -250,10 +276,11 @@ class HostCapacity:
 
     def _gpu_room(self, index: int, profile: str) -> HostGpuCapacity:
         gpu = self._gpus[index]
-        count, exact = self._classes.room(self._state[0][index], profile)
+        room = self._classes.room(self._state[0][index], profile)
         # Reasons name VMs, so compute them for this GPU instead of its class.
-        reason = "" if count else room_of(self._filled(index), self.node, profile, by_type=self._by_type)[2]
-        return HostGpuCapacity(gpu.name, gpu.address, count, exact and gpu.name not in self._estimated, reason)
+        reason = "" if room.count else room_of(self._filled(index), self.node, profile, by_type=self._by_type).reason
+        exact = room.exact and gpu.name not in self._estimated
+        return HostGpuCapacity(gpu.name, gpu.address, room.count, room.at_most, exact, reason)
 
     def _filled(self, index: int) -> Gpu:
         """Return the GPU with the vGPUs of admitted VMs."""
@@ -264,18 +291,55 @@ class HostCapacity:
         return gpu
 
 
-def room_of(gpu: Gpu, node: Node, profile: str, *, by_type: bool) -> tuple[int, bool, str]:
-    """Return how many more vGPUs of a profile fit on a GPU, whether the number is exact, and the reason for 0."""
+@dataclass(frozen=True)
+class GpuRoom:
+    """The number of vGPUs of a profile that certainly still fit on a GPU, that may fit, and the reason for 0."""
+
+    count: int
+    at_most: int
+    exact: bool = True
+    reason: str = ""
+
+
+def room_of(gpu: Gpu, node: Node, profile: str, *, by_type: bool) -> GpuRoom:
+    """Return how many more vGPUs of a profile fit on a GPU."""
     parsed = parse_or_none(profile)
     if parsed is None:
-        return 0, False, f"the profile {profile} is unknown"
+        return GpuRoom(0, 0, exact=False, reason=f"the profile {profile} is unknown")
     others = {name for name in present_profiles(gpu) if (other := parse_or_none(name)) and other.key != parsed.key}
     if by_type and gpu.mode == TIME_SLICED and others:
-        return 0, True, f"before vSphere 8.0.2 a GPU has one profile at a time, and it has {join_names(others)}"
-    answer = capacity_for(classify_slots(gpu, node), group_of(parsed.key), {parsed.key: profile}, AllowedChanges())
+        why = f"before vSphere 8.0.2 a GPU has one profile at a time, and it has {join_names(others)}"
+        return GpuRoom(0, 0, reason=why)
+    mixed = gpu.mode == MIXED_SIZE
+    # On a mixed-size GPU, the rules of an empty GPU apply, and then those of its placement ids.
+    seen = replace(gpu, mode=TIME_SLICED, slots=_empty_slots(gpu)) if mixed else gpu
+    answer = capacity_for(classify_slots(seen, node), group_of(parsed.key), {parsed.key: profile}, AllowedChanges())
     if isinstance(answer, Blocker):
-        return 0, True, answer.detail
-    return sum(count for _keys, count in answer.lanes), answer.exact, ""
+        return GpuRoom(0, 0, reason=answer.detail)
+    if mixed:
+        return _mixed_size_room(gpu, profile)
+    count = sum(count for _keys, count in answer.lanes)
+    return GpuRoom(count, count, answer.exact)
+
+
+def _empty_slots(gpu: Gpu) -> tuple[Slot, ...]:
+    return tuple(slot for slot in gpu.slots if not slot.profile and not slot.wanted)
+
+
+def _mixed_size_room(gpu: Gpu, profile: str) -> GpuRoom:
+    """Return the places that are free in any arrangement of the present vGPUs, and those that may be free."""
+    whole = framebuffer_of(gpu)
+    taken = [slot for slot in gpu.ordered_slots if slot.profile]
+    if not whole:
+        return GpuRoom(0, UNLIMITED, exact=False, reason="how much of its framebuffer is free is not known")
+    found = mixed_size.room_for(whole, [slot.profile or "" for slot in taken], profile)
+    if found.least:
+        return GpuRoom(found.least, found.most, found.exact)
+    why = f"it has room for 0 to {found.most}, depending on the places of its vGPUs"
+    if not found.most:
+        why = "its framebuffer is taken" if taken else "it has no room for one"
+    blocker = Blocker("memory", why, tuple(taken), ", with" if found.most else ", by")
+    return GpuRoom(0, found.most, found.exact, blocker.detail)
 
 
 def with_vgpu(gpu: Gpu, profile: str, holder: Holder, offered: Iterable[str]) -> Gpu:

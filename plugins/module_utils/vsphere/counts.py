@@ -60,6 +60,8 @@ class VsphereAvailability:
 
     snapshot: Snapshot
     released: frozenset[str] = frozenset()
+    # Free vGPUs by host and profile as vCenter 9.0 and later reports them. These numbers take precedence.
+    reported: Mapping[str, Mapping[str, int]] = field(default_factory=dict, hash=False)
     cache: CapacityCache = field(default_factory=CapacityCache, compare=False, repr=False)
 
     @cached_property
@@ -162,14 +164,44 @@ class VsphereAvailability:
         in_use = sum(self._on_gpus[gpu.name, profile] for gpu in node.gpus)
         in_use += sum(claim.count for claim in claims if claim.holder.running)
         free_now = self.now[node.name].count(profile)
+        free = self.after_bound_claims[node.name].count(profile)
+        correction = self._correction(node.name, profile)
+        free_now, free = free_now + correction, max(0, free + correction)
         return Count(
             allocatable=in_use + free_now,
             configured=in_use,
             in_use=in_use,
             claimed=sum(claim.count for claim in claims if not claim.holder.running),
             free_now=free_now,
-            free=self.after_bound_claims[node.name].count(profile),
+            free=free,
         )
+
+    def _correction(self, host: str, profile: str) -> int:
+        """Return how many more vGPUs vCenter reports as free than the count of this snapshot."""
+        told = self.reported.get(host, {}).get(profile)
+        return 0 if told is None or self.released else told - self.now[host].count(profile)
+
+    def limit(self, host: str, profile: str) -> int | None:
+        """Return how many vGPUs are free after all powered-off VMs have started, if vCenter reports a capacity."""
+        if self.released or profile not in self.reported.get(host, {}):
+            return None
+        return max(0, self.after_claims[host].count(profile) + self._correction(host, profile))
+
+    def differences(self) -> list[str]:
+        """Describe for each host the profiles of which vCenter reports another number than the count explains."""
+        texts = []
+        for node in self.nodes:
+            parts = [
+                f"{profile} {told} instead of {own}"
+                for profile, told in sorted(self.reported.get(node.name, {}).items())
+                if not (own := self.now[node.name].count(profile)) <= told <= self.now[node.name].at_most(profile)
+            ]
+            if parts:
+                texts.append(
+                    f"vCenter reports other free vGPUs on host {node.name} than its VMs and GPUs explain:"
+                    f" {join_names(parts, limit=4)}. The numbers of vCenter are used."
+                )
+        return texts
 
     def total(self, nodes: Collection[Node], profile: str) -> Count:
         """Count one profile on several hosts, with powered-off VMs that may start on any of these hosts."""
@@ -183,7 +215,11 @@ class VsphereAvailability:
             for claim in self._claims.get((None, profile), ())
             if self.snapshot.cluster_of(claim.holder) in clusters
         )
-        free = sum(self.after_claims[node.name].count(profile) for node in nodes)
+        free = sum(
+            max(0, self.after_claims[node.name].count(profile) + self._correction(node.name, profile))
+            for node in nodes
+            if node.usable
+        )
         return replace(summed, claimed=summed.claimed + unbound, free=free)
 
     # Results
@@ -200,6 +236,7 @@ class VsphereAvailability:
             "profile": profile,
             "spellings": spellings(profile),
             **self.total(self.nodes, profile).as_dict(),
+            "free_now_at_most": self._at_most(self.nodes, profile),
             "exact": all(exact.values()),
             "clusters": sorted(
                 (self._cluster_record(members, profile, exact) for members in by_cluster.values()),
@@ -214,8 +251,18 @@ class VsphereAvailability:
             "cluster": host.cluster,
             "datacenter": host.datacenter,
             **self.total(nodes, profile).as_dict(),
+            "free_now_at_most": self._at_most(nodes, profile),
             "exact": all(exact[node.name] for node in nodes),
         }
+
+    def _at_most(self, nodes: Iterable[Node], profile: str) -> int:
+        return sum(
+            self.now[node.name].count(profile) + self._correction(node.name, profile)
+            if profile in self.reported.get(node.name, {})
+            else self.now[node.name].at_most(profile)
+            for node in nodes
+            if node.usable
+        )
 
     def _cluster_id(self, host: str) -> str:
         return self.snapshot.hosts[host].cluster_id
@@ -227,12 +274,14 @@ class VsphereAvailability:
             "node": node.name,
             "usable": node.usable,
             **self.count(node, profile).as_dict(),
-            "exact": all(room.exact for room in rooms),
+            "free_now_at_most": self._at_most([node], profile),
+            "exact": all(room.exact for room in rooms) or profile in self.reported.get(node.name, {}),
             "gpus": [
                 {
                     "gpu": room.gpu,
                     "in_use": self._on_gpus[room.gpu, profile],
                     "free_now": room.count,
+                    "free_now_at_most": room.at_most,
                     "free": later[room.gpu],
                     "exact": room.exact,
                     "reason": room.reason,

@@ -149,7 +149,7 @@ class VCenter:
     def running(self, name: str, *profiles: str, template: str = "ubuntu-22.04-efi", **location: Any) -> Any:
         """A new VM with these vGPUs, powered on."""
         vm = self.clone(template, name, **location)
-        self.give(vm, *profiles)
+        self.give(vm, *profiles, extraConfig=Specs.mmio(1024))
         self.wait(vm.PowerOnVM_Task())
         return vm
 
@@ -196,6 +196,10 @@ class Specs:
     @staticmethod
     def options(**values: str) -> list[Any]:
         return [vim.option.OptionValue(key=f"pciPassthru.{key}", value=value) for key, value in values.items()]
+
+    @staticmethod
+    def mmio(gigabytes: int) -> list[Any]:
+        return Specs.options(use64bitMMIO="TRUE", **{"64bitMMIOSizeGB": str(gigabytes)})
 
     @staticmethod
     def vgpus(vm: Any) -> list[Any]:

@@ -130,12 +130,28 @@ def test_clusters_and_hosts_can_be_chosen(start, section, ask):
     assert counted(ask(vcenter, nodes=["esx*"]), "nvidia_a40-4q", "free") == (48,)
 
 
-def test_mixed_sizes_and_unclear_vms_are_estimates(start, section, ask):
-    section["clusters"][0]["hosts"][0]["gpus"] = [{"board": "A40", "mode": "mixed_size"}]
+def test_b_mixed_sizes_are_counted_as_the_server_places_them(start, section, ask):
+    """Two of 16 GB leave exactly two places for 8 GB, and the server has them."""
+    section["clusters"][0]["hosts"] = [{"name": "esx1", "gpus": [{"board": "A40", "mode": "mixed_size"}]}]
+    section["vms"] = [running(f"large-{n}", "nvidia_a40-16q", host="esx1", **LARGE) for n in (1, 2)]
+    vcenter = start(section)
+    shown = on_host(ask(vcenter), "nvidia_a40-8q", "esx1")
+    assert (shown["free_now"], shown["free_now_at_most"], shown["exact"]) == (2, 2, True)
+    assert [slot["start"] for slot in vcenter.books["esx1"][0]["slots"]] == [0, 32]
+    for number in (1, 2):
+        vcenter.running(f"small-{number}", "nvidia_a40-8q", host=vcenter.host("esx1"))
+    assert on_host(ask(vcenter), "nvidia_a40-8q", "esx1")["free_now"] == 0
+    # Without the large ones, the two small ones may be anywhere: the server has them at 16 and 24.
+    for number in (1, 2):
+        vcenter.wait(vcenter.vm(f"large-{number}").PowerOffVM_Task())
+    shown = on_host(ask(vcenter), "nvidia_a40-16q", "esx1")
+    assert (shown["free_now"], shown["free_now_at_most"], shown["exact"]) == (0, 2, False)
+    assert "0 to 2" in shown["gpus"][0]["reason"]
+
+
+def test_unclear_vms_are_estimates(start, section, ask):
     section["vms"].append(running("trio", *["nvidia_a40-8q"] * 3, host="esx2"))
     result = ask(start(section))
-    assert not on_host(result, "nvidia_a40-16q", "esx1")["exact"]
-    assert on_host(result, "nvidia_a40-16q", "esx1")["free_now"] == 2
     assert not on_host(result, "nvidia_a40-8q", "esx2")["exact"]
     assert counted(result, "nvidia_a40-8q", "exact") == (False,)
     # How they are divided between the two GPUs is not told, but how many there are is.

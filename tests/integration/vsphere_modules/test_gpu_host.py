@@ -99,10 +99,72 @@ def test_without_a_restart_of_xorg_it_says_what_is_pending(start, shared, playbo
     assert types(result, "esx1", "configured_graphics_type") == ["shared_direct", "shared_direct"]
     assert "or a restart of Xorg" in result["warnings"][0]
     assert all("only after a restart" in gpu["unavailable_reason"] for gpu in result["gpus"])
-    later = run.task("vsphere_gpu_host", esxi_hosts=["esx1"], graphics_type="shared_direct")
+    later = run.task("vsphere_gpu_host", esxi_hosts=["esx1"], graphics_type="shared_direct", restart_pending=True)
     assert later.changed
     assert later["restarted"] == ["esx1"]
     assert not host_named(later, "esx1")["pending"]
+
+
+@pytest.mark.parametrize(("xorg", "waits"), [("fails", False), ("fails_until_reboot", True)])
+def test_a5_vgpus_are_served_although_xorg_does_not_start(start, shared, playbooks, xorg, waits):
+    vcenter = start(shared)
+    vcenter.control("PUT", "/behaviour", {"xorg": xorg})
+    run = playbooks(vcenter)
+    wanted = {"esxi_hosts": ["esx1"], "graphics_type": "shared_direct", "wait_timeout": 1}
+    result = run.task("vsphere_gpu_host", **wanted)
+    assert not result.failed, result.message
+    assert result.changed
+    assert result["restarted"] == []
+    assert any("Xorg did not start on host esx1" in warning for warning in result["warnings"])
+    assert (host_named(result, "esx1")["pending"], host_named(result, "esx1")["reboot_required"]) == (waits, waits)
+    assert types(result, "esx1", "configured_graphics_type") == ["shared_direct", "shared_direct"]
+    vcenter.mark()
+    for task in (wanted, {"esxi_hosts": ["esx1"], "assignment_policy": "performance"}):
+        again = run.task("vsphere_gpu_host", **task)
+        assert not again.changed, again.message
+        assert host_named(again, "esx1")["reboot_required"] is waits
+    assert vcenter.writes == 0
+
+
+def test_a5_shared_graphics_fail_without_xorg_and_say_that_they_are_written(vcenter, playbooks):
+    vcenter.control("PUT", "/behaviour", {"xorg": "fails_until_reboot"})
+    result = playbooks(vcenter).task("vsphere_gpu_host", esxi_hosts=["esx1"], graphics_type="shared")
+    assert result.failed
+    assert "Xorg on host esx1" in result.message
+    assert result.changed
+    assert vcenter.host("esx1").config.graphicsConfig.hostDefaultGraphicsType == "shared"
+
+
+def test_a5_settings_that_wait_for_a_reboot_change_nothing_on_later_runs(start, shared, playbooks):
+    vcenter = start(shared)
+    vcenter.control("PUT", "/behaviour", {"xorg": "starts_and_waits_for_reboot"})
+    run = playbooks(vcenter)
+    wanted = {"esxi_hosts": ["esx1"], "graphics_type": "shared_direct", "wait_timeout": 1}
+    first = run.task("vsphere_gpu_host", **wanted)
+    assert first["restarted"] == ["esx1"]
+    assert host_named(first, "esx1")["reboot_required"]
+    vcenter.mark()
+    again = run.task("vsphere_gpu_host", **wanted)
+    assert not again.changed, again.message
+    assert host_named(again, "esx1")["reboot_required"]
+    assert vcenter.writes == 0
+
+
+def test_a5_vsga_vms_are_named_before_xorg_restarts(start, shared, playbooks):
+    shared["vms"].append({"name": "desk", "host": "esx1", "power": "on", "vsga": True})
+    vcenter = start(shared)
+    run = playbooks(vcenter)
+    wanted = {"esxi_hosts": ["esx1"], "devices": [{"pci_id": SECOND, "graphics_type": "shared_direct"}]}
+    vcenter.mark()
+    refused = run.task("vsphere_gpu_host", **wanted)
+    assert refused.failed
+    assert refused.code == "vsga_in_use"
+    assert refused["error"]["vms"] == ["desk"]
+    assert vcenter.writes == 0
+    permitted = run.task("vsphere_gpu_host", interrupt_vsga=True, **wanted)
+    assert permitted["restarted"] == ["esx1"], permitted.message
+    assert types(permitted, "esx1") == ["shared", "shared_direct"]
+    assert any("desk" in warning for warning in permitted["warnings"])
 
 
 def test_a_gpu_in_use_is_not_touched_and_the_vm_is_named(start, section, playbooks):

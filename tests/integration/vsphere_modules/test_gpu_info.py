@@ -135,12 +135,12 @@ def test_why_a_gpu_serves_nothing_is_said(start, section, playbooks):
 
 
 @pytest.mark.parametrize("mode", ["mixed_size", "mig"])
-def test_modes_are_told_and_mixed_sizes_are_never_exact(start, section, playbooks, mode):
+def test_modes_are_reported_and_an_empty_gpu_is_exact(start, section, playbooks, mode):
     section["clusters"][0]["hosts"][0]["gpus"] = [{"board": "A100", "mode": mode}]
     result = playbooks(start(section)).task("vsphere_gpu_info", esxi_hosts=["esx1"])
     gpu = gpus(result)["esx1-00003b000"]
     assert gpu["mode"] == mode
-    assert gpu["exact"] is (mode == "mig")
+    assert gpu["exact"]
     offered = gpu["slots"][0]["available_profiles"]
     assert all((name.count("-") == 2) is (mode == "mig") for name in offered)
     if mode == "mig":

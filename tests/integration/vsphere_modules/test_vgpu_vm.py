@@ -311,6 +311,33 @@ def test_every_refusal_names_what_it_is_about(start, section, playbooks, method,
 
 
 # What the devices need
+def test_a6_a_large_vm_gets_the_mmio_space_of_the_board(vcenter, playbooks):
+    """The simulator checks the list of NVIDIA, and starts no VM with 32 GB or more without it."""
+    small, large = playbooks(vcenter).tasks(
+        (MODULE, want("A40-8Q", state="powered_on")),
+        (MODULE, want("A40-8Q", memory_mb=32 * 1024, power_cycle="hard")),
+    )
+    assert not small.failed, small.message
+    assert "mmio_size_gb" not in small["diff"]["after"]
+    assert large["diff"]["after"]["mmio_size_gb"] == 128, large.message
+    assert power(vcenter) == "poweredOn"
+
+
+def test_a6_a_compute_vgpu_gets_an_mmio_region(vcenter, playbooks):
+    result = playbooks(vcenter).task(MODULE, **want("A40-4C", state="powered_on"))
+    assert not result.failed, result.message
+    assert options(vcenter)["pciPassthru.64bitMMIOSizeGB"] == "64"
+
+
+def test_a6_several_fractional_compute_vgpus_are_refused_before_8_0(start, section, playbooks):
+    old = start(section, "7.0.3")
+    old.mark()
+    result = playbooks(old).task(MODULE, **want("A40-8C", "A40-8C"))
+    assert result.code == "cannot_boot"
+    assert "before vSphere 8.0" in result.message
+    assert old.writes == 0
+
+
 def test_large_framebuffers_get_an_mmio_region_and_a_larger_one_is_kept(vcenter, playbooks):
     run = playbooks(vcenter)
     whole, smaller, two = run.tasks(

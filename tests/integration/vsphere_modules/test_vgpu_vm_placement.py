@@ -107,13 +107,53 @@ def test_a_named_host_is_the_only_one(start, section, playbooks):
 
 
 def test_where_only_the_driver_knows_the_server_has_the_last_word(start, section, playbooks):
+    """Two of 8 GB may leave places for 16 GB. The server has them where one place is left, so that the second fails."""
     section["clusters"][0]["hosts"] = [{"name": "esx1", "gpus": [{"board": "A40", "mode": "mixed_size"}]}]
     section["vms"] = [{"name": f"app-{n}", "host": "esx1"} for n in range(1, 5)]
     vcenter = start(section)
-    results = playbooks(vcenter).tasks(*[(MODULE, start_with("A40-16Q", f"app-{n}")) for n in range(1, 4)])
-    assert [result.failed for result in results] == [False, False, True], [result.message for result in results]
-    assert results[2].code == "no_room"
-    assert "esx1" in results[2].message
+    run = playbooks(vcenter)
+    small = run.tasks(*[(MODULE, start_with("A40-8Q", f"app-{n}")) for n in (1, 2)])
+    assert not any(result.failed for result in small), [result.message for result in small]
+    vcenter.mark()
+    large = run.tasks(*[(MODULE, start_with("A40-16Q", f"app-{n}")) for n in (3, 4)])
+    assert [result.failed for result in large] == [False, True], [result.message for result in large]
+    assert large[1].code == "no_room"
+    assert "esx1" in large[1].message
+
+
+def test_b_a_mixed_size_gpu_without_a_place_in_any_arrangement_is_refused_before_a_change(start, section, playbooks):
+    section["clusters"][0]["hosts"] = [{"name": "esx1", "gpus": [{"board": "A40", "mode": "mixed_size"}]}]
+    section["vms"] = [{"name": f"app-{n}", "host": "esx1"} for n in range(1, 4)]
+    vcenter = start(section)
+    run = playbooks(vcenter)
+    run.tasks(*[(MODULE, start_with("A40-16Q", f"app-{n}")) for n in (1, 2)])
+    vcenter.mark()
+    third = run.task(MODULE, **start_with("A40-16Q", "app-3"))
+    assert third.code == "no_room", third.message
+    assert vcenter.writes == 0
+
+
+@pytest.mark.parametrize(("level", "cluster"), [("manual", "fully_automated"), ("disabled", "fully_automated")])
+def test_a4_a_vm_with_its_own_automation_level_starts_where_there_is_room(start, section, playbooks, level, cluster):
+    section = filled(section, "esx1")
+    section["clusters"][0]["drs"] = cluster
+    for vm in section["vms"]:
+        if vm["name"] == "app-1":
+            vm |= {"drs": level, "host": "esx1"}
+    vcenter = start(section)
+    result = playbooks(vcenter).task(MODULE, **start_with())
+    assert not result.failed, result.message
+    assert result["vm"]["node"] == "esx2"
+
+
+def test_a4_a_start_that_falls_back_to_another_host_is_a_warning(start, section, playbooks):
+    """The named host has room for the vGPU and too little memory, which only vCenter checks."""
+    section["clusters"][0]["hosts"][1]["memory_gib"] = 2
+    vcenter = start(section)
+    result = playbooks(vcenter).task(MODULE, **start_with(esxi_host="esx2"))
+    assert not result.failed, result.message
+    assert result["vm"]["node"] == "esx1"
+    assert any("was to start on host esx2" in warning for warning in result["warnings"])
 
 
 def test_mig_instances_are_had_as_far_as_the_slices_go(start, section, playbooks):

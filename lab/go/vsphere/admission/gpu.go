@@ -25,7 +25,7 @@ type Profile struct {
 }
 
 // Slot is the room one running vGPU takes on a GPU. Start and Size count
-// framebuffer MiB in mixed-size mode and memory slices in MIG mode.
+// framebuffer GiB in mixed-size mode and memory slices in MIG mode.
 type Slot struct {
 	Holder  string
 	Profile Profile
@@ -76,6 +76,21 @@ type Rules struct {
 	// PinByType: before 8.0 U2 a GPU takes one exact type at a time, since
 	// then all types of one framebuffer size (vsphere.md 3.2).
 	PinByType bool
+}
+
+// Capacity counts how many more vGPUs of a profile fit beside these slots.
+func (g *Gpu) Capacity(profile Profile, rules Rules, beside []Slot) int {
+	trial := *g
+	trial.Slots = append([]Slot(nil), beside...)
+	count := 0
+	for {
+		slot, err := trial.room(profile, rules)
+		if err != nil || trial.Mode == SameSize && len(trial.Slots) >= profile.MaxPerGpu {
+			return count
+		}
+		trial.Slots = append(trial.Slots, slot)
+		count++
+	}
 }
 
 // room finds a place for one more vGPU, or says why there is none.

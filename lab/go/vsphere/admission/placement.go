@@ -2,23 +2,28 @@ package admission
 
 import "fmt"
 
-// placeMixed halves the framebuffer until the next half would be too small, and
-// places vGPUs only on the borders of those parts. So a 48 GB board takes two
-// 16 GB vGPUs instead of three, as NVIDIA says of mixed-size mode: fewer of some
-// types (vsphere.md 3.3). The exact placement table of the driver is unknown here.
+// placeMixed takes the first placement id of the vGPU's size that leaves its whole
+// size free (nvidia.md 2.3). Which of several free ids the driver takes is unknown.
 func (g *Gpu) placeMixed(slot *Slot) error {
-	part := g.FramebufferMiB
-	for part%2 == 0 && part/2 >= slot.Profile.FramebufferMiB {
-		part /= 2
+	size := slot.Profile.FramebufferMiB / 1024
+	starts, known := placementIDs[placementKinds[slot.Profile.Board]][size]
+	if !known {
+		return fmt.Errorf("%s does not support vGPUs of different sizes", slot.Profile.Board)
 	}
-	for start := 0; start+part <= g.FramebufferMiB; start += part {
-		if g.free(start, part) {
-			slot.Start, slot.Size = start, part
+	if len(g.Slots) >= maxVgpusPerGpu {
+		return fmt.Errorf("all %d places are taken", maxVgpusPerGpu)
+	}
+	for _, start := range starts {
+		if g.free(start, size) {
+			slot.Start, slot.Size = start, size
 			return nil
 		}
 	}
 	return fmt.Errorf("no placement left for %s", slot.Profile.Name)
 }
+
+// maxVgpusPerGpu is the driver's limit for GPUs that are not in MIG mode.
+const maxVgpusPerGpu = 32
 
 // placeMig follows the placements of the MIG guide: an instance starts at a
 // multiple of its memory slices, and its compute slices must not run over the

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import Any
 
 from ansible_collections.vgpu.fleet.plugins.module_utils.errors import FleetError
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere import waiting as watch
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.faults import Operation
+from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.faults import Operation, VsphereError
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.host.plan import TYPES, HostChange, Plan, in_force
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.read import inventory
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.read.fleet import Snapshot
@@ -21,39 +22,82 @@ from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.session import 
 
 HOSTS_AT_ONCE = 8
 XORG = "xorg"
+# Errors of a restart that say nothing about Xorg.
+UNRELATED = ("no_permission", "session_ended")
 
 
-def apply(session: Session, plan: Plan, *, seconds: float) -> Snapshot:
+@dataclass(frozen=True)
+class Applied:
+    """The hosts after the changes, the hosts on which Xorg restarted, and warnings."""
+
+    snapshot: Snapshot
+    restarted: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass
+class _HostProgress:
+    """The changes made to one host so far."""
+
+    change: HostChange
+    written: bool = False
+    restarted: bool = False
+    warning: str = ""
+    error: FleetError | None = None
+
+
+def apply(session: Session, plan: Plan, *, seconds: float) -> Applied:
     """Write the configuration, restart Xorg where needed, wait until the settings are effective and read the hosts."""
     todo = [change for change in plan.changes if change.changed]
     with ThreadPoolExecutor(max_workers=min(len(todo), HOSTS_AT_ONCE)) as pool:
-        failures = [failed for failed in pool.map(lambda change: _try(session, change), todo) if failed]
+        made = list(pool.map(lambda change: _try(session, change), todo))
+    failures = [progress.error for progress in made if progress.error]
     if failures:
-        failures[0].changed = len(failures) < len(todo)
+        failures[0].changed = any(progress.written or progress.restarted for progress in made)
         raise failures[0]
-    _await(session, [change for change in todo if change.restart], seconds)
+    _await(session, [progress.change for progress in made if progress.change.restart], seconds)
     chosen = {change.before.moid for change in plan.changes}
     hosts = [host for host in inventory.read_hosts(session) if host.moid in chosen]
-    return Snapshot(inventory.complete(session, hosts))
+    return Applied(
+        Snapshot(inventory.complete(session, hosts)),
+        tuple(progress.change.name for progress in made if progress.restarted),
+        tuple(progress.warning for progress in made if progress.warning),
+    )
 
 
-def _try(session: Session, change: HostChange) -> FleetError | None:
-    """Apply the change and return its error, so that the failure of one host does not hide the other results."""
+def _try(session: Session, change: HostChange) -> _HostProgress:
+    """Apply the change and keep its error, so that the failure of one host does not hide the other results."""
+    progress = _HostProgress(change)
     try:
-        _apply(session, change)
+        _apply(session, progress)
     except FleetError as error:
-        return error
-    return None
+        progress.error = error
+    return progress
 
 
-def _apply(session: Session, change: HostChange) -> None:
+def _apply(session: Session, progress: _HostProgress) -> None:
+    change = progress.change
     host = change.after
     if change.write:
         subject = Operation(f"configure the graphics of host {host.name}", host=host.name)
         session.call(subject, change.before.graphics_manager.UpdateGraphicsConfig, _config(session, host))
+        progress.written = True
     if change.restart:
-        subject = Operation(f"restart Xorg on host {host.name}", host=host.name)
+        _restart(session, progress)
+
+
+def _restart(session: Session, progress: _HostProgress) -> None:
+    """Restart Xorg. A failure is only a warning where the settings do not need Xorg (vsphere.md 2.5)."""
+    change = progress.change
+    subject = Operation(f"restart Xorg on host {change.name}", host=change.name)
+    try:
         session.call(subject, change.before.service_system.RestartService, XORG)
+    except VsphereError as error:
+        if change.needs_xorg or error.code in UNRELATED:
+            raise
+        progress.warning = f"Xorg did not start on host {change.name}, which vGPUs do not need. {error}"
+    else:
+        progress.restarted = True
 
 
 def _config(session: Session, host: HostFacts) -> Any:

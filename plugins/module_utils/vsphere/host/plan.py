@@ -11,7 +11,7 @@ its VMs release the GPU (vsphere.md 2.2).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -41,6 +41,8 @@ SPELT = {
     "none": None,
 }
 MODES_SINCE = (8, 0, 3)
+# Since this version, GPUs serve vGPUs without Xorg, which may not start.
+XORG_OPTIONAL = (7, 0, 1)
 
 
 class GpuInUse(FleetError):
@@ -49,6 +51,12 @@ class GpuInUse(FleetError):
 
     def as_dict(self) -> dict[str, Any]:
         return {**super().as_dict(), "vms": list(self.vms)}
+
+
+class VsgaInUse(GpuInUse):
+    """A restart of Xorg would interrupt VMs."""
+
+    code = "vsga_in_use"
 
 
 class NotSettable(FleetError):
@@ -118,6 +126,8 @@ class HostChange:
     after: HostFacts
     write: bool = False
     restart: bool = False
+    # Whether the settings need Xorg. Without it, a host serves vGPUs but not vSphere's own virtual graphics.
+    needs_xorg: bool = True
 
     @property
     def changed(self) -> bool:
@@ -141,7 +151,7 @@ class Plan:
         return any(change.changed for change in self.changes)
 
     @property
-    def restarted(self) -> list[str]:
+    def restarts(self) -> list[str]:
         return [change.name for change in self.changes if change.restart]
 
     def preview(self) -> Snapshot:
@@ -151,10 +161,15 @@ class Plan:
 
     # Results, each based on a snapshot of the hosts after the changes.
     def host_records(self, found: Snapshot) -> list[dict[str, Any]]:
-        return [host_record(host, restarted=host.name in self.restarted) for host in found.inventory.hosts]
+        return [host_record(host, restarted=host.name not in self._to_restart) for host in found.inventory.hosts]
+
+    @property
+    def _to_restart(self) -> list[str]:
+        """Return the hosts that this task configured without a restart of Xorg, which can still be enough."""
+        return [change.name for change in self.changes if change.write and not change.restart]
 
     def left_to_do(self, found: Snapshot) -> list[str]:
-        texts = [pending_text(host, restarted=host.name in self.restarted) for host in found.inventory.hosts]
+        texts = [pending_text(host, restarted=host.name in self.restarts) for host in found.inventory.hosts]
         return [text for text in texts if text]
 
     def diff(self, found: Snapshot) -> dict[str, Any]:
@@ -191,7 +206,7 @@ def settings(host: HostFacts) -> dict[str, Any]:
 
 
 def host_record(host: HostFacts, *, restarted: bool = False) -> dict[str, Any]:
-    """Return the result record of a host. `restarted`: Xorg was restarted, so pending settings need a reboot."""
+    """Return the result record of a host. `restarted`: Xorg has had its restart, so pending settings need a reboot."""
     waiting = pending(host)
     in_use = {gpu.address for gpu in host.gpus if gpu.vms}
     shown = settings(host)
@@ -225,7 +240,7 @@ def pending_text(host: HostFacts, *, restarted: bool = False) -> str | None:
     which = f"The graphics of GPU {join_names(waiting)} of host {host.name} are configured and not in force"
     if used:
         return f"{which}: once the VMs on {join_names(used)} are off, it takes a reboot of the host."
-    return f"{which}: it takes a reboot of the host{'' if restarted else ', or a restart of Xorg'}."
+    return f"{which}: it takes a reboot of the host{'' if restarted else ', or a restart of Xorg (restart_pending)'}."
 
 
 def configured(host: HostFacts, gpu: GpuFacts) -> ConfiguredGraphics:
@@ -258,18 +273,22 @@ def plan(
     *,
     named: Sequence[str] = (),
     restart_xorg: bool = True,
+    restart_pending: bool = False,
+    interrupt_vsga: bool = False,
     force: bool = False,
 ) -> Plan:
     """Plan the changes of all GPU hosts of the snapshot, or raise an error before any change.
 
     `named` are hosts that the task selects by name. Such a host without a GPU is an error; other hosts without GPUs
-    are skipped.
+    are skipped. Settings that an earlier task wrote may wait for a reboot, so Xorg restarts for them only with
+    `restart_pending`.
     """
     hosts = _gpu_hosts(snapshot, named)
     _check_devices(hosts, wish)
     warnings: list[str] = []
     changes: list[HostChange] = []
     in_use: list[str] = []
+    interrupted: list[str] = []
     users: dict[str, None] = {}
     for host in hosts:
         after = _configure(host, wish, warnings)
@@ -284,12 +303,22 @@ def plan(
                     in_use.append(f"GPU {gpu.address} of host {host.name} is used by VM {names}")
                     users.update(dict.fromkeys(_names(snapshot, gpu)))
         idle = {gpu.address for gpu in host.gpus if not gpu.vms}
-        restart = restart_xorg and bool(pending(after) & idle)
+        takes_effect = pending(after) & idle if restart_pending else pending(after) & idle & touched
+        restart = restart_xorg and bool(takes_effect)
         if (write or restart) and not host.connected:
             raise HostUnavailable(
                 f"Host {host.name} is not connected.", hint="Bring it back, or leave it out of esxi_hosts."
             )
-        changes.append(HostChange(host, _restarted(after) if restart else after, write, restart))
+        if restart and (vms := _vsga_vms(snapshot, host)):
+            text = f"A restart of Xorg on host {host.name} interrupts VM {join_names(vms, limit=4)}"
+            if interrupt_vsga:
+                warnings.append(f"{text}.")
+            else:
+                interrupted.append(text)
+                users.update(dict.fromkeys(vms))
+        changes.append(
+            HostChange(host, _restarted(after) if restart else after, write, restart, _needs_xorg(after, touched))
+        )
     if in_use:
         error = GpuInUse(
             f"{'; '.join(in_use)}.",
@@ -298,6 +327,14 @@ def plan(
         )
         error.vms = tuple(users)
         raise error
+    if interrupted:
+        refusal = VsgaInUse(
+            f"{'; '.join(interrupted)}, because it uses vSphere's own virtual graphics (vSGA).",
+            hint="Nothing was changed. Power these VMs off or move them away, permit the interruption with"
+            " interrupt_vsga, or leave the restart to a reboot with restart_xorg: false.",
+        )
+        refusal.vms = tuple(users)
+        raise refusal
     return Plan(snapshot, tuple(changes), tuple(dict.fromkeys(warnings)))
 
 
@@ -380,6 +417,25 @@ def _differs(host: HostFacts, after: HostFacts) -> bool:
 
 def _names(snapshot: Snapshot, gpu: GpuFacts) -> list[str]:
     return [snapshot.holders[moid].path if moid in snapshot.holders else moid for moid in gpu.vms]
+
+
+def _vsga_vms(snapshot: Snapshot, host: HostFacts) -> list[str]:
+    """Return the running VMs that Xorg serves: VMs on a shared GPU, and VMs with 3D support on a host that has one."""
+    shared = [gpu for gpu in host.gpus if gpu.graphics_type == SHARED]
+    listed = {moid for gpu in shared for moid in gpu.vms}
+    rendering = {vm.moid for vm in snapshot.inventory.vms if vm.host == host.moid and vm.running and vm.vsga}
+    moids = listed | (rendering if shared else set())
+    return sorted(snapshot.holders[moid].path if moid in snapshot.holders else moid for moid in moids)
+
+
+def _needs_xorg(after: HostFacts, touched: Collection[str]) -> bool:
+    """Return whether the new settings of a host need Xorg.
+
+    Shared GPUs need it, and before 7.0 U1 also vGPUs (vsphere.md 2.5).
+    """
+    if not after.numbers or after.numbers < XORG_OPTIONAL:
+        return True
+    return any(configured(after, gpu).graphics_type == SHARED for gpu in after.gpus if gpu.address in touched)
 
 
 def _restarted(host: HostFacts) -> HostFacts:

@@ -20,16 +20,23 @@ class HostGraphicsResult:
 
     plan: Plan
     after: Snapshot
+    restarted: tuple[str, ...] = ()
+    failures: tuple[str, ...] = ()
 
     @property
     def warnings(self) -> list[str]:
-        return [*self.plan.warnings, *self.plan.left_to_do(self.after)]
+        return [*self.plan.warnings, *self.failures, *self.plan.left_to_do(self.after)]
+
+    @property
+    def changed(self) -> bool:
+        """Return whether a host was configured or Xorg restarted. A restart that failed changes nothing."""
+        return bool(self.restarted) or any(change.write for change in self.plan.changes)
 
     def as_result(self) -> dict[str, Any]:
         return {
-            "changed": self.plan.changed,
+            "changed": self.changed,
             "hosts": self.plan.host_records(self.after),
             "gpus": records.gpu_records(self.after, self.after.fleet),
-            "restarted": self.plan.restarted,
+            "restarted": list(self.restarted),
             "diff": self.plan.diff(self.after),
         }

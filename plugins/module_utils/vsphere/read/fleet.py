@@ -231,8 +231,6 @@ class Snapshot:
         for gpu in host.gpus:
             mode = mode_of(host, gpu)
             notes = list(unlisted)
-            if mode == record.MIXED_SIZE:
-                notes.append("Where a vGPU may lie on a GPU with mixed sizes is known to the driver only.")
             if mode == record.MIG and gpu.vms:
                 notes.append("Where MIG instances lie is known to the driver only.")
             if gpu.vgpu_mode not in MODES and len({_is_mig(name) for name in offers(host, gpu, any_mode=True)}) > 1:

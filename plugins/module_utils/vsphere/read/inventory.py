@@ -122,6 +122,8 @@ class VmFacts:
     template: bool = False
     vgpus: tuple[tuple[int, str], ...] = ()
     bindings: Mapping[int, str] = field(default_factory=dict, hash=False)
+    # Whether the VM renders on a GPU of the host through vSphere's own virtual graphics (vSGA).
+    vsga: bool = False
     reference: Any = field(default=None, compare=False, repr=False)
 
     @property
@@ -375,8 +377,14 @@ def _vm(reference: Any, found: Properties, vgpu: Any, bindings: Mapping[int, str
         template=bool(found.get("config.template")),
         vgpus=tuple((device.key, device.backing.vgpu) for device in devices if isinstance(device.backing, vgpu)),
         bindings=bindings,
+        vsga=any(_renders_on_hardware(device) for device in devices),
         reference=reference,
     )
+
+
+def _renders_on_hardware(device: Any) -> bool:
+    """Return whether a device is a video card with 3D support that may use a GPU of the host."""
+    return bool(getattr(device, "enable3DSupport", False)) and getattr(device, "use3dRenderer", "") != "software"
 
 
 class _ProfileDetails:

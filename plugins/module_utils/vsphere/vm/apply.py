@@ -332,12 +332,12 @@ def validate_devices(name: str, machine: VmState, wish: DesiredVm, reach: Candid
         vm_rules.refuse_what_no_host_offers(name, devices.vgpu_counts, reach.offers)
         together = devices.vgpu_counts + machine.foreign_vgpus
         several = sum(together.values()) > 1
-        vm_rules.refuse_what_cannot_boot(name, together)
+        vm_rules.refuse_what_cannot_boot(name, together, api_version=reach.api_version)
         if several:
             # A VM with an older hardware version is upgraded before the devices are added.
             needed = needs_of(devices.vgpus, api_version=reach.api_version).hardware_version
             most = reach.most_vgpus(max(machine.hardware_version, needed if wish.prepare else 0))
-            vm_rules.refuse_what_cannot_boot(name, together, most=most)
+            vm_rules.refuse_what_cannot_boot(name, together, most=most, api_version=reach.api_version)
     if devices.add_pci:
         vm_rules.refuse_what_no_host_has(name, devices.pci, reach.pci_devices)
 
@@ -353,7 +353,7 @@ def choose_host(
     vm_placement.refuse_without_room(name, devices, found)
     if only:
         return only
-    return None if reach.places_itself else found.best
+    return None if reach.places_itself(without) else found.best
 
 
 def warnings(plan: VmPlan) -> list[str]:

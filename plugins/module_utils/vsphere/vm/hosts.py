@@ -21,6 +21,9 @@ from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.session import 
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm.decide.model import PciId
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm.find.read import pci_devices
 
+DRS_MANUAL = "manual"
+DRS_DISABLED = "disabled"
+
 
 def only_host(hosts: Sequence[HostFacts], name: str) -> list[HostFacts]:
     """Return the host of this name, for options that take a single host instead of patterns."""
@@ -56,26 +59,38 @@ class CandidateHosts:
     def host(self, name: str) -> HostFacts:
         return next(host for host in self.hosts if host.name == name)
 
-    @cached_property
-    def places_itself(self) -> bool:
-        """Return whether DRS chooses the host of a starting VM. Manual DRS only recommends a host (vsphere.md 6.1)."""
+    def places_itself(self, moid: str = "") -> bool:
+        """Return whether DRS chooses the host when the VM with this id, or a new VM, starts.
+
+        Manual DRS only recommends a host. A VM can have its own automation level, or DRS can be disabled for it
+        (vsphere.md 6.1).
+        """
         if len(self.hosts) < 2 or not all(host.drs for host in self.hosts):
             return False
+        behavior, overrides = self._drs
+        return overrides.get(moid, behavior) not in (DRS_MANUAL, DRS_DISABLED)
+
+    @cached_property
+    def _drs(self) -> tuple[str, dict[str, str]]:
+        """Return the automation level of the cluster, and the different levels of VMs by their id."""
         query = self._session.vmodl.query.PropertyCollector
         vim = self._session.vim
         upward = query.TraversalSpec(name="up", type=vim.HostSystem, path="parent", skip=False)
+        default, overriding = "configurationEx.drsConfig.defaultVmBehavior", "configurationEx.drsVmConfig"
         found = self._session.collect(
             Operation("read the settings of the cluster"),
             query.FilterSpec(
                 objectSet=[query.ObjectSpec(obj=self.hosts[0].reference, skip=True, selectSet=[upward])],
-                propSet=[
-                    query.PropertySpec(
-                        type=vim.ClusterComputeResource, pathSet=["configurationEx.drsConfig.defaultVmBehavior"]
-                    )
-                ],
+                propSet=[query.PropertySpec(type=vim.ClusterComputeResource, pathSet=[default, overriding])],
             ),
         )
-        return all(values.get("configurationEx.drsConfig.defaultVmBehavior") != "manual" for _ref, values in found)
+        values = found[0][1] if found else {}
+        behavior = str(values.get(default) or "")
+        overrides = {
+            moid_of(entry.key): DRS_DISABLED if entry.enabled is False else str(entry.behavior or behavior)
+            for entry in values.get(overriding) or []
+        }
+        return behavior, overrides
 
     def most_vgpus(self, hardware_version: int) -> int | None:
         """Return the maximum number of vGPUs per VM, or None if no host reports a limit (vsphere.md 1.2)."""

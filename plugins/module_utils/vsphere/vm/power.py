@@ -118,12 +118,17 @@ class PowerControl:
             self._persistently(
                 seen, subject, lambda: self._run(subject.on(host), seen.reference.PowerOnVM_Task, target)
             )
-        elif self._request.auto and reach is not None and reach.places_itself and seen.datacenter is not None:
+        elif (
+            self._request.auto
+            and reach is not None
+            and reach.places_itself(seen.machine.moid)
+            and seen.datacenter is not None
+        ):
             self._persistently(seen, subject, lambda: self._by_drs(subject, seen))
         else:
             self._persistently(seen, subject, lambda: self._run(subject, seen.reference.PowerOnVM_Task))
         seat = self.seat(seen.reference, name, expected=bool(vgpus))
-        only = self._request.creation.esxi_host
+        only = self._request.creation.esxi_host or host
         if only and seat.host and seat.host != only:
             # vCenter falls back to the VM's current host if the named host is not compatible. Do not move a running VM.
             strayed = f"VM {name} was to start on host {only}, and vCenter started it on {seat.host}."

@@ -67,13 +67,13 @@ def test_fact_9_5_the_first_vgpu_pins_a_same_size_gpu(start, section):
         assert "pinned" in vcenter.refused(on_esx1(vcenter, vm)).msg
 
 
-def test_fact_3_2_other_classes_of_one_size_share_a_gpu_since_8_0_2(start, section):
+def test_fact_3_2_other_classes_of_one_size_share_a_gpu_since_8_0_2(start, section, spec):
     for version, shared in {"8.0.3": True, "7.0.3": False}.items():
         vcenter = start(one_gpu(section), version)
         host = vcenter.host("esx1")
         vcenter.running("q", "nvidia_a40-8q", host=host)
         vm = vcenter.clone("ubuntu-22.04-efi", "c", host=host)
-        vcenter.give(vm, "nvidia_a40-8c")
+        vcenter.give(vm, "nvidia_a40-8c", extraConfig=spec.mmio(64))
         task = on_esx1(vcenter, vm)
         assert vcenter.states(task)[-1] == ("success" if shared else "error")
 
@@ -216,6 +216,38 @@ def test_fact_4_8_a_large_framebuffer_needs_efi(vcenter, start_off, spec):
     mmio = spec.options(use64bitMMIO="TRUE", **{"64bitMMIOSizeGB": "128"})
     vm = start_off("vm", "nvidia_a40-48q", firmware="bios", extraConfig=mmio)
     assert "EFI" in vcenter.refused(on_esx1(vcenter, vm)).msg
+
+
+@pytest.mark.parametrize(("memory_mb", "needed"), [(16 * 1024, 0), (32 * 1024, 128)])
+def test_fact_4_4_a_large_vm_needs_the_mmio_space_of_the_board(start, section, spec, memory_mb, needed):
+    section["clusters"][0]["hosts"][0]["memory_gib"] = 64
+    vcenter = start(one_gpu(section))
+    vm = vcenter.clone("ubuntu-22.04-efi", "vm", host=vcenter.host("esx1"))
+    vcenter.wait(vcenter.reconfigure(vm, memoryMB=memory_mb))
+    vcenter.give(vm, "nvidia_a40-8q")
+    if needed:
+        assert f"MMIO of {needed} GB" in vcenter.refused(on_esx1(vcenter, vm)).msg
+        vcenter.wait(vcenter.reconfigure(vm, extraConfig=spec.mmio(needed)))
+    vcenter.wait(on_esx1(vcenter, vm))
+
+
+def test_fact_4_4_a_compute_vgpu_needs_mmio_and_efi_in_any_vm(vcenter, start_off, spec):
+    vm = start_off("vm", "nvidia_a40-4c")
+    assert "MMIO of 64 GB" in vcenter.refused(on_esx1(vcenter, vm)).msg
+    bios = start_off("bios", "nvidia_a40-4c", firmware="bios", extraConfig=spec.mmio(64))
+    assert "EFI" in vcenter.refused(on_esx1(vcenter, bios)).msg
+
+
+@pytest.mark.parametrize(("version", "starts"), [("8.0.3", True), ("7.0.3", False)])
+def test_nvidia_5_1_several_fractional_compute_vgpus_start_since_8_0(start, section, spec, version, starts):
+    vcenter = start(one_gpu(section), version)
+    vm = vcenter.clone("ubuntu-22.04-efi", "vm", host=vcenter.host("esx1"))
+    vcenter.give(vm, "nvidia_a40-8c", "nvidia_a40-8c", extraConfig=spec.mmio(256))
+    task = on_esx1(vcenter, vm)
+    if starts:
+        vcenter.wait(task)
+    else:
+        assert "Could not initialize plugin" in vcenter.refused(task).msg
 
 
 def test_fact_5_reserved_memory_must_fit_on_the_host(start, section):

@@ -11,17 +11,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ansible_collections.vgpu.fleet.plugins.module_utils.errors import FleetError
-from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.model import MIG, MIXED_SIZE, Fleet, Holder
+from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.model import MIG, Fleet, Holder, Node
 from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.profile import parse_or_none
-from ansible_collections.vgpu.fleet.plugins.module_utils.planning.capacity import (
-    AllowedChanges,
-    Blocker,
-    capacity_for,
-    classify_slots,
-    group_of,
-)
 from ansible_collections.vgpu.fleet.plugins.module_utils.planning.request import could_be
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.capacity import HostCapacity
+from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.capacity import (
+    GpuClasses,
+    HostCapacity,
+    room_of,
+)
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm.decide.devices import DeviceDiff, PciRequest
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm.decide.model import PciId, counted
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm.decide.rules import serves
@@ -102,11 +99,15 @@ def _why_not(alone: Fleet, vgpus: Mapping[str, int]) -> str:
         return ""
     if not node.gpus:
         return "it has no GPU"
-    # Admit all vGPUs in sequence, since each vGPU reduces the remaining capacity of a GPU in MIG mode.
-    offered = {gpu.name: [name for slot in gpu.slots for name in slot.offered or ()] for gpu in node.gpus}
-    if HostCapacity(node, offered).admit(vgpus, Holder("")):
+    if _admits(node, vgpus):
         return ""
     return "; ".join(_obstacles(alone, vgpus)) or f"it has room for only a part of {counted(vgpus)}"
+
+
+def _admits(node: Node, vgpus: Mapping[str, int], *, optimistic: bool = False) -> bool:
+    # Admit all vGPUs in sequence, since each vGPU reduces the remaining capacity of a GPU in MIG mode.
+    offered = {gpu.name: [name for slot in gpu.slots for name in slot.offered or ()] for gpu in node.gpus}
+    return HostCapacity(node, offered, classes=GpuClasses(optimistic=optimistic)).admit(vgpus, Holder(""))
 
 
 def _obstacles(alone: Fleet, vgpus: Mapping[str, int]) -> Iterable[str]:
@@ -119,26 +120,24 @@ def _obstacles(alone: Fleet, vgpus: Mapping[str, int]) -> Iterable[str]:
         if not fitting:
             yield f"its GPUs do not offer {profile}"
         for gpu in fitting:
-            room = capacity_for(
-                classify_slots(gpu, alone.nodes[0]), group_of(parsed.key), {parsed.key: profile}, AllowedChanges()
-            )
-            if isinstance(room, Blocker):
-                why = "it is not shared direct" if room.rule == "sriov_off" else room.detail
+            room = room_of(gpu, alone.nodes[0], profile, by_type=False)
+            if not room.count:
+                why = room.reason if gpu.sharing or gpu.blocked else "it is not shared direct"
                 yield f"GPU {gpu.address or gpu.name}: {why}"
 
 
 def _only_the_driver_knows(alone: Fleet, vgpus: Mapping[str, int]) -> bool:
     """Return whether only the driver can tell if the vGPUs fit.
 
-    The capacity is an estimate for mixed-size GPUs and for the MIG instances of unknown boards. For known boards, the
-    slices are exact.
+    On mixed-size GPUs, it depends on the places of the present vGPUs. The MIG instances of unknown boards are an
+    estimate; for known boards, the slices are exact.
     """
     node = alone.nodes[0]
+    if not node.usable:
+        return False
     parsed = [profile for profile in map(parse_or_none, vgpus) if profile]
-    return node.usable and any(
-        (not profile.mig if gpu.mode == MIXED_SIZE else profile.mig and gpu.mode == MIG and not gpu.max_instances)
-        and gpu.sharing
-        and not gpu.blocked
+    return _admits(node, vgpus, optimistic=True) or any(
+        profile.mig and gpu.mode == MIG and not gpu.max_instances and gpu.sharing and not gpu.blocked
         for gpu in alone.gpus
         for profile in parsed
         if could_be(gpu, profile)

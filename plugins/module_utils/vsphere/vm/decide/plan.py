@@ -121,10 +121,13 @@ def plan(machine: VmState, wish: DesiredVm, api_version: tuple[int, ...], *, cre
     if wish.state == ABSENT:
         return VmPlan(machine, ABSENT, power=_power(machine, wish, []))
     devices = vm_devices.diff(machine, wish.vgpus, wish.pci_devices, exclusive=wish.exclusive)
-    needs = vm_prepare.needs_of(devices.vgpus, devices.pci, api_version=api_version)
-    manages = wish.vgpus is not None or wish.pci_devices is not None
+    memory_mib = machine.memory_mb if wish.memory_mb is None else wish.memory_mb
+    needs = vm_prepare.needs_of(devices.vgpus, devices.pci, memory_mib=memory_mib, api_version=api_version)
+    # More memory can require a larger MMIO region for the devices that the VM has already.
+    memory_grows = memory_mib > machine.memory_mb
+    manages = wish.vgpus is not None or wish.pci_devices is not None or memory_grows
     preparation = vm_prepare.prepare(machine, needs) if manages else SettingsChange()
-    if devices.grows:
+    if devices.grows or memory_grows:
         vm_prepare.refuse_without_efi(machine, needs, creating=creates)
     lacking: tuple[str, ...] = ()
     if not wish.prepare:

@@ -12,7 +12,7 @@ from typing import Any
 
 from ansible_collections.vgpu.fleet.plugins.module_utils.errors import FleetError
 from ansible_collections.vgpu.fleet.plugins.module_utils.fleet import catalog
-from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.profile import board_key, parse_or_none
+from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.profile import Profile, board_key, parse_or_none
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm.decide.devices import PciRequest
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm.decide.model import VmState
 
@@ -26,6 +26,15 @@ LARGE_MIB = 16 * 1024
 NVIDIA = 0x10DE
 # Boards that start with the default MMIO region, regardless of the profile (Broadcom's article 323402).
 SMALL_BOARDS = ("t4",)
+# VMs with this much memory need the MMIO space of the whole board, also for a small vGPU (vsphere.md 4.4).
+LARGE_VM_MIB = 32 * 1024
+# NVIDIA lists boards from this size on. Smaller boards fit into the default region of a VM.
+LEAST_BOARD_GIB = 64
+# The least region for vGPUs of series C, regardless of board and memory.
+COMPUTE_GIB = 64
+COMPUTE = "C"
+# Boards for which NVIDIA demands more than twice their framebuffer.
+BOARD_MMIO_GIB = {"v100": 64, "v100x": 64, "v100l": 64}
 
 
 class NeedsEfi(FleetError):
@@ -43,6 +52,11 @@ class Requirements:
     @property
     def efi(self) -> bool:
         return self.mmio_gib > 0
+
+    @property
+    def extra_config(self) -> dict[str, str]:
+        """Return the requirements that are extraConfig, which Cluster API calls customVMXKeys."""
+        return {USE_MMIO: "TRUE", MMIO_SIZE: str(self.mmio_gib)} if self.mmio_gib else {}
 
 
 @dataclass(frozen=True)
@@ -75,16 +89,23 @@ def needs_of(
     vgpus: Iterable[str],
     pci_devices: Sequence[PciRequest] = (),
     *,
+    memory_mib: int = 0,
     api_version: tuple[int, ...] = ASSIGNABLE_SINCE,
 ) -> Requirements:
+    """Return the requirements of these devices for a VM with this much memory. Profiles may have any spelling."""
     profiles = list(vgpus)
     if not profiles and not pci_devices:
         return Requirements()
-    sizes = [*_framebuffers(profiles), *map(_whole_board, pci_devices)]
+    parsed = [profile for profile in map(parse_or_none, profiles) if profile]
+    sizes = [*_framebuffers(parsed), *map(_whole_board, pci_devices)]
     return Requirements(
         memory_locked=True,
         hardware_version=HARDWARE_VERSION if api_version >= ASSIGNABLE_SINCE else 0,
-        mmio_gib=mmio_gib(sizes) if any(size >= LARGE_MIB for size in sizes) else 0,
+        mmio_gib=max(
+            mmio_gib(sizes) if any(size >= LARGE_MIB for size in sizes) else 0,
+            _mmio_of_boards(parsed) if memory_mib >= LARGE_VM_MIB else 0,
+            COMPUTE_GIB if any(_needs_compute_region(profile) for profile in parsed) else 0,
+        ),
     )
 
 
@@ -92,6 +113,27 @@ def mmio_gib(framebuffers_mib: Iterable[int]) -> int:
     """Round the sum of the framebuffers up to a power of two and double it (Broadcom's article 323402)."""
     total = -(-sum(framebuffers_mib) // 1024)
     return 2 << (total - 1).bit_length() if total else 0
+
+
+def board_mmio_gib(profile: Profile) -> int:
+    """Return the MMIO space that NVIDIA demands for the board of a vGPU in a large VM, or 0.
+
+    Boards that NVIDIA's table does not list follow the rule of the listed ones: twice the framebuffer, rounded up.
+    """
+    board = catalog.find_board(profile.board)
+    framebuffer = board.framebuffer_mib if board else profile.mib
+    size = BOARD_MMIO_GIB.get(board_key(profile.board)) or mmio_gib([framebuffer])
+    return size if size >= LEAST_BOARD_GIB else 0
+
+
+def _mmio_of_boards(profiles: Sequence[Profile]) -> int:
+    """Return the MMIO space of all vGPUs, each of which can be on a GPU of its own, as a power of two."""
+    total = sum(map(board_mmio_gib, profiles))
+    return 1 << (total - 1).bit_length() if total else 0
+
+
+def _needs_compute_region(profile: Profile) -> bool:
+    return profile.series == COMPUTE and board_key(profile.board) not in SMALL_BOARDS
 
 
 def prepare(machine: VmState, needs: Requirements) -> SettingsChange:
@@ -122,10 +164,11 @@ def refuse_without_efi(machine: VmState, needs: Requirements, *, creating: bool)
         return
     what = "Template" if creating else "VM"
     raise NeedsEfi(
-        f"{what} {machine.name} has {machine.firmware.upper()} firmware, and devices with {LARGE_MIB // 1024} GB or"
-        " more only start with EFI.",
-        hint="Use a template that was installed with EFI, or a smaller profile. The firmware of an installed system is"
-        " not changed, since it would not boot any more.",
+        f"{what} {machine.name} has {machine.firmware.upper()} firmware, and its devices require EFI, because they need"
+        f" {needs.mmio_gib} GB of MMIO space.",
+        hint="Use a template that was installed with EFI, a smaller board, or a vGPU of series Q with less than 16 GB"
+        " in a VM with less than 32 GB of memory. The firmware of an installed system is not changed, since it"
+        " would not boot any more.",
     )
 
 
@@ -137,9 +180,8 @@ def mmio_settings(extra_config: Mapping[str, str]) -> tuple[bool, int]:
     return enabled, int(size) if size.isdecimal() else 0
 
 
-def _framebuffers(profiles: Sequence[str]) -> list[int]:
-    parsed = [profile for profile in map(parse_or_none, profiles) if profile]
-    return [profile.mib for profile in parsed if board_key(profile.board) not in SMALL_BOARDS]
+def _framebuffers(profiles: Sequence[Profile]) -> list[int]:
+    return [profile.mib for profile in profiles if board_key(profile.board) not in SMALL_BOARDS]
 
 
 def _whole_board(request: PciRequest) -> int:

@@ -11,12 +11,20 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ansible_collections.vgpu.fleet.plugins.module_utils.errors import FleetError, did_you_mean, join_names
-from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.profile import board_key, parse_or_none, vsphere_name
+from ansible_collections.vgpu.fleet.plugins.module_utils.fleet import catalog
+from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.profile import (
+    Profile,
+    board_key,
+    parse_or_none,
+    vsphere_name,
+)
 from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.profile_resolver import ProfileResolver, UnknownProfile
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm.decide.devices import PciRequest
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm.decide.model import PciId, counted
 
 HEX = 16
+# Several vGPUs of series C with a part of the framebuffer in one VM (nvidia.md 5.1).
+FRACTIONAL_SINCE = (8, 0)
 
 
 class InvalidRequest(FleetError):
@@ -67,7 +75,13 @@ def wanted_pci_devices(asked: Sequence[Mapping[str, Any]] | None) -> list[PciReq
     return wanted
 
 
-def refuse_what_cannot_boot(vm: str, vgpus: Mapping[str, int], *, most: int | None = None) -> None:
+def refuse_what_cannot_boot(
+    vm: str,
+    vgpus: Mapping[str, int],
+    *,
+    most: int | None = None,
+    api_version: tuple[int, ...] = FRACTIONAL_SINCE,
+) -> None:
     """Reject combinations of vGPUs that NVIDIA's driver does not support, or that exceed the server's limit `most`."""
     parsed = [profile for profile in map(parse_or_none, (name for name in sorted(vgpus) if vgpus[name])) if profile]
     if len({board_key(profile.board) for profile in parsed}) > 1:
@@ -86,11 +100,23 @@ def refuse_what_cannot_boot(vm: str, vgpus: Mapping[str, int], *, most: int | No
             f"VM {vm} cannot have several vGPUs of series {series.pop()}: {counted(vgpus)}.",
             hint="Only series Q and C allow several vGPUs in one VM.",
         )
+    fractional = [profile.name for profile in parsed if _is_fractional(profile)]
+    if total > 1 and series == {"C"} and fractional and api_version < FRACTIONAL_SINCE:
+        raise CannotBoot(
+            f"VM {vm} cannot have several vGPUs ({counted(vgpus)}): before vSphere 8.0 all vGPUs of series C in such a"
+            f" VM must have the whole framebuffer of their GPU, and {join_names(fractional)} has only a part of it.",
+            hint="Use one vGPU, profiles of the full size, or vSphere 8.0.",
+        )
     if most is not None and total > most:
         raise CannotBoot(
             f"VM {vm} cannot have {total} vGPUs ({counted(vgpus)}): a VM of its hardware version takes {most}.",
             hint="Use fewer and larger ones.",
         )
+
+
+def _is_fractional(profile: Profile) -> bool:
+    board = catalog.find_board(profile.board)
+    return board is not None and (profile.mig or profile.mib < board.framebuffer_mib)
 
 
 def refuse_what_no_host_offers(vm: str, vgpus: Mapping[str, int], offers: Mapping[str, Iterable[str]]) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.model import MIG, MIXED_SIZE, VSPHERE, Gpu, Node, Slot
+from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.model import MIG, VSPHERE, Gpu, Node, Slot
 from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.profile import parse
 from ansible_collections.vgpu.fleet.plugins.module_utils.planning.capacity import (
     AllowedChanges,
@@ -178,20 +178,6 @@ def test_a_mig_gpu_needs_a_virtual_function_for_each_vgpu_of_any_type() -> None:
 
 def test_a_mig_type_that_is_offered_without_a_count_has_one_instance_at_least() -> None:
     assert places(offering(mig(), "GRID A100-1-5C"), "GRID A100-1-5C") == 1
-
-
-def test_mixed_sizes_are_estimated_by_halving() -> None:
-    one = replace(gpu("n:a", "24Q@a", board="A40", vfs=32), mode=MIXED_SIZE)
-    found = room(one, "NVIDIA A40-12Q")
-    assert isinstance(found, GpuCapacity)
-    assert not found.exact
-    assert places(one, "NVIDIA A40-12Q") == 2
-    # Not a power of two of the whole: 16 GiB fill a half.
-    assert places(one, "NVIDIA A40-16Q") == 1
-    assert obstacle(one, "NVIDIA A40-48Q").rule == "memory"
-    # What the platform says it takes of a profile counts here as well.
-    few = replace(gpu("n:a", "12Q@a", board="A40", vfs=32), mode=MIXED_SIZE, max_instances={"NVIDIA A40-12Q": 2})
-    assert places(few, "NVIDIA A40-12Q") == 1
 
 
 def test_on_vsphere_a_slot_comes_to_be_with_its_vm() -> None:

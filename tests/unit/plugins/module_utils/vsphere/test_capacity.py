@@ -120,3 +120,71 @@ def test_that_a_demand_does_not_fit_alone_is_proof():
 def test_less_is_offered_as_help():
     question = FitCheck(capacity(host()), [demand(3, **{"48q": 1})])
     assert question.suggestions == ["Reduce the number of machines: 2 in pool."]
+
+
+def mixed(*vgpus):
+    """A host with one mixed-size A40 that runs VMs with these vGPUs."""
+    vms = tuple(vm(f"vm-{number}", f"nvidia_a40-{size}q") for number, size in enumerate(vgpus))
+    only = gpu(FIRST, *(one.name for one in vms), vgpu_mode="mixedSize")
+    profiles = tuple(f"nvidia_a40-{size}q" for size in (1, 2, 4, 8, 12, 16, 24, 48))
+    return snapshot(host("esx1", only, profiles=profiles), vms=vms)
+
+
+def test_b_mixed_sizes_are_counted_by_the_places_of_the_driver():
+    for present, profile, expected in (
+        ((16, 16), "8q", (2, 2, True)),
+        ((24, 16), "8q", (1, 1, True)),
+        ((16,), "8q", (3, 3, True)),
+        ((12, 16), "8q", (2, 2, True)),
+        ((8, 8), "16q", (0, 2, False)),
+        ((), "16q", (2, 2, True)),
+    ):
+        (found,) = room(mixed(*present)).rooms(f"nvidia_a40-{profile}")
+        assert (found.count, found.at_most, found.exact) == expected, present
+
+
+def test_b_a_zero_that_is_not_certain_says_so():
+    (found,) = room(mixed(8, 8)).rooms("nvidia_a40-16q")
+    assert found.reason == (
+        "it has room for 0 to 2, depending on the places of its vGPUs, with 2 x nvidia_a40-8q, held by VM vm-0, VM vm-1"
+    )
+    (certain,) = room(mixed(48)).rooms("nvidia_a40-1q")
+    assert certain.reason == "its framebuffer is taken, by 1 x nvidia_a40-48q, held by VM vm-0"
+
+
+def test_b_records_have_the_certain_and_the_largest_number():
+    record = next(
+        record for record in VsphereAvailability(mixed(8, 8)).profile_records() if record["profile"] == "nvidia_a40-16q"
+    )
+    assert (record["free_now"], record["free_now_at_most"], record["exact"]) == (0, 2, False)
+    assert record["nodes"][0]["gpus"][0]["free_now_at_most"] == 2
+    assert record["clusters"][0]["free_now_at_most"] == 2
+
+
+def reporting(told, *vgpus):
+    return VsphereAvailability(mixed(*vgpus), reported={"esx1": {"nvidia_a40-16q": told}})
+
+
+def record_of(counts, profile="nvidia_a40-16q"):
+    return next(record for record in counts.profile_records() if record["profile"] == profile)
+
+
+def test_the_capacity_that_vcenter_reports_takes_precedence():
+    """By the own count, 0 to 2 fit: vCenter knows that it is 1."""
+    counts = reporting(1, 8, 8)
+    record = record_of(counts)
+    assert (record["free_now"], record["free_now_at_most"], record["free"], record["exact"]) == (1, 1, 1, True)
+    assert counts.differences() == []
+    assert FitCheck(HostsCapacity(counts), [demand(1, **{"16q": 1})]).as_result()["fits"]
+    assert not FitCheck(HostsCapacity(counts), [demand(2, **{"16q": 1})]).as_result()["fits"]
+
+
+def test_a_report_that_the_vms_do_not_explain_is_a_warning_and_still_the_truth():
+    for told, own in ((0, 2), (5, 2)):
+        counts = reporting(told)
+        (warning,) = counts.differences()
+        assert f"nvidia_a40-16q {told} instead of {own}" in warning
+        assert record_of(counts)["free_now"] == told
+    assert not FitCheck(HostsCapacity(reporting(0)), [demand(1, **{"16q": 1})]).as_result()["fits"]
+    assert FitCheck(HostsCapacity(reporting(5)), [demand(5, **{"16q": 1})]).as_result()["fits"]
+    assert not FitCheck(HostsCapacity(reporting(5)), [demand(6, **{"16q": 1})]).as_result()["fits"]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from ansible_collections.vgpu.fleet.plugins.module_utils.planning.request import NothingSelected
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.host.plan import (
@@ -10,6 +12,7 @@ from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.host.plan impor
     HostGraphicsRequest,
     HostUnavailable,
     NotSettable,
+    VsgaInUse,
     host_record,
     normal_address,
     pending,
@@ -59,11 +62,72 @@ def test_a_default_alone_is_written_and_takes_no_restart():
     assert (found.write, found.restart) == (True, False)
 
 
-def test_a_configuration_that_waits_takes_a_restart_and_no_write():
-    waiting = host("esx1", gpu(graphics_type="shared"), configured=DIRECT, default_type="sharedDirect")
-    found = change(waiting, HostGraphicsRequest("sharedDirect"))
+WAITING = host("esx1", gpu(graphics_type="shared"), configured=DIRECT, default_type="sharedDirect")
+
+
+@pytest.mark.parametrize(
+    "wish", [HostGraphicsRequest("sharedDirect"), HostGraphicsRequest(assignment_policy="performance")]
+)
+def test_a5_a_configuration_that_waits_for_a_reboot_is_left_alone_on_later_runs(wish):
+    found = plan(snapshot(WAITING), wish)
+    assert not found.changed
+    assert host_record(found.changes[0].after, restarted=True)["reboot_required"]
+    assert found.host_records(found.preview())[0]["reboot_required"]
+    assert "reboot" in found.left_to_do(found.preview())[0]
+
+
+def test_a5_a_policy_is_written_without_a_restart_for_what_waits():
+    found = change(WAITING, HostGraphicsRequest(assignment_policy="consolidation"))
+    assert (found.write, found.restart) == (True, False)
+
+
+def test_a_configuration_that_waits_takes_a_restart_on_demand():
+    found = change(WAITING, HostGraphicsRequest("sharedDirect"), restart_pending=True)
     assert (found.write, found.restart) == (False, True)
-    assert not change(waiting, HostGraphicsRequest("sharedDirect"), restart_xorg=False).changed
+    assert not change(WAITING, HostGraphicsRequest("sharedDirect"), restart_pending=True, restart_xorg=False).changed
+
+
+@pytest.mark.parametrize(
+    "desk",
+    [
+        vm("desk", vsga=True),
+        vm("desk"),
+    ],
+    ids=["its video card renders on hardware", "a shared GPU lists it"],
+)
+def test_a5_running_vsga_vms_are_named_before_xorg_restarts(desk):
+    listed = () if desk.vsga else ("desk",)
+    mixed = host(
+        "esx1",
+        gpu(FIRST, graphics_type="shared"),
+        gpu(SECOND, *listed, graphics_type="shared"),
+        configured={FIRST: ConfiguredGraphics("shared"), SECOND: ConfiguredGraphics("shared")},
+        default_type="shared",
+    )
+    wish = HostGraphicsRequest(devices=(DeviceGraphicsRequest(FIRST, "sharedDirect"),))
+    there = snapshot(mixed, vms=(desk,))
+    with pytest.raises(VsgaInUse, match="on host esx1 interrupts VM desk") as caught:
+        plan(there, wish)
+    assert caught.value.vms == ("desk",)
+    permitted = plan(there, wish, interrupt_vsga=True)
+    assert permitted.restarts == ["esx1"]
+    assert any("interrupts VM desk" in warning for warning in permitted.warnings)
+    assert plan(there, wish, restart_xorg=False).restarts == []
+    stopped = snapshot(mixed, vms=(replace(desk, power="poweredOff", vsga=True),))
+    if desk.vsga:
+        assert plan(stopped, wish).restarts == ["esx1"]
+
+
+@pytest.mark.parametrize(
+    ("version", "wanted", "needed"),
+    [("8.0.3", "sharedDirect", False), ("7.0.1", "sharedDirect", False), ("6.7.0", "sharedDirect", True)],
+)
+def test_a5_vgpus_need_xorg_only_before_7_0_u1(version, wanted, needed):
+    assert change(replace(shared_host(), version=version), HostGraphicsRequest(wanted)).needs_xorg is needed
+
+
+def test_a5_shared_graphics_need_xorg_in_every_version():
+    assert change(READY, HostGraphicsRequest("shared")).needs_xorg
 
 
 def test_a_gpu_in_use_that_waits_is_no_reason_to_restart_again():
@@ -150,7 +214,7 @@ def test_a_restart_that_did_not_help_leaves_a_reboot():
     stuck = host("esx1", gpu(graphics_type="shared"), configured=DIRECT, default_type="sharedDirect")
     assert not host_record(stuck)["reboot_required"]
     assert host_record(stuck, restarted=True)["reboot_required"]
-    assert pending_text(stuck).endswith("or a restart of Xorg.")
+    assert pending_text(stuck).endswith("or a restart of Xorg (restart_pending).")
     assert pending_text(stuck, restarted=True).endswith("it takes a reboot of the host.")
     assert pending_text(READY) is None
 

@@ -27,7 +27,7 @@ def gpu(host, number, *held, **more):
         Slot(f"{name}-{index}", profile=profile, wanted=profile, allocatable=True, holders=(Holder(vm, running=True),))
         for index, (vm, profile) in enumerate(held)
     ]
-    free = Slot(f"{name}-free", offered=(FOUR, EIGHT, WHOLE))
+    free = Slot(f"{name}-free", offered=(FOUR, EIGHT, "nvidia_a40-12q", "nvidia_a40-16q", WHOLE))
     options = {"boards": ("A40",), "framebuffer_mib": 48 * 1024, "platform": "vsphere", **more}
     return Gpu(name, host, address=name, slots=(*slots, free), **options)
 
@@ -82,10 +82,16 @@ def test_another_board_is_no_room():
 
 
 def test_where_only_the_driver_knows_a_host_is_not_ruled_out():
+    mixed = host("esx8", gpu("esx8", 0, ("a", "nvidia_a40-8q"), ("b", "nvidia_a40-8q"), mode="mixed_size"))
+    found = rooms(Fleet((mixed,)), {"nvidia_a40-16q": 1})
+    assert (found.fitting, found.unsure) == ((), ("esx8",))
+    refuse_without_room("web", DeviceDiff(vgpus=("nvidia_a40-16q",)), found)
+
+
+def test_b_a_mixed_size_gpu_that_cannot_take_a_vgpu_in_any_arrangement_is_ruled_out():
     mixed = host("esx8", gpu("esx8", 0, ("a", "nvidia_a40-24q"), ("b", "nvidia_a40-16q"), mode="mixed_size"))
-    found = rooms(Fleet((mixed,)), {"nvidia_a40-12q": 1})
-    assert found.best == "esx8"
-    refuse_without_room("web", DeviceDiff(vgpus=("nvidia_a40-12q",)), found)
+    assert rooms(Fleet((mixed,)), {"nvidia_a40-12q": 1}).best is None
+    assert rooms(Fleet((mixed,)), {"nvidia_a40-8q": 1}).fitting == ("esx8",)
 
 
 A100 = PciRequest((0x10DE, 0x20F1))

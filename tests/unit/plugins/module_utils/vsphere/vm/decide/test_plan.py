@@ -135,3 +135,14 @@ def test_a1_adopting_a_running_vm_does_not_stop_it():
     assert found.changed
     assert not found.power.changed
     assert found.diff() == {"before": {"owner": None}, "after": {"owner": "team-a"}}
+
+
+def test_more_memory_enlarges_the_mmio_region_for_the_vgpus_that_a_vm_has_already():
+    grown = plan(EQUIPPED, memory_mb=64 * 1024).preparation.extra_config
+    assert grown == {"pciPassthru.use64bitMMIO": "TRUE", "pciPassthru.64bitMMIOSizeGB": "128"}
+    assert not plan(EQUIPPED, memory_mb=8192).preparation.extra_config
+
+
+def test_more_memory_is_refused_if_the_vgpus_would_need_efi():
+    with pytest.raises(NeedsEfi, match="128 GB of MMIO space"):
+        plan(replace(EQUIPPED, firmware="bios"), memory_mb=64 * 1024)

@@ -41,7 +41,7 @@ def test_the_region_is_a_power_of_two_at_least_double_and_less_than_four_times_t
     assert 2 * total <= size < 4 * total or total == 1
 
 
-def test_small_profiles_need_reserved_memory_and_recent_hardware_only():
+def test_small_profiles_in_small_vms_need_reserved_memory_and_recent_hardware_only():
     assert needs_of(["nvidia_a40-8q", "nvidia_a40-8q"]) == Requirements(memory_locked=True, hardware_version=17)
 
 
@@ -56,6 +56,70 @@ def test_one_large_profile_makes_all_framebuffers_count():
 
 def test_a_t4_needs_no_mmio_region_whatever_its_profile():
     assert needs_of(["grid_t4-16q"]).mmio_gib == 0
+    assert needs_of(["grid_t4-16c"], memory_mib=64 * 1024).mmio_gib == 0
+
+
+# NVIDIA's list of boards, and boards that are not in it because they fit into the default region.
+NVIDIA_TABLE = {
+    "grid_v100-8q": 64,
+    "grid_v100d-8q": 64,
+    "nvidia_a10-2q": 64,
+    "nvidia_a30-1-6c": 64,
+    "nvidia_rtxa5000-4q": 64,
+    "nvidia_l4-4q": 64,
+    "nvidia_a40-8q": 128,
+    "grid_a100-4c": 128,
+    "nvidia_l40-1b": 128,
+    "grid_a100d-10c": 256,
+    "nvidia_h100-1-10c": 256,
+    "nvidia_h200-18c": 512,
+    "nvidia_a16-8q": 0,
+    "nvidia_a2-4q": 0,
+    "grid_p4-4q": 0,
+}
+
+
+@pytest.mark.parametrize(("profile", "size"), NVIDIA_TABLE.items())
+def test_a_vm_with_32_gb_needs_the_mmio_space_of_the_board_whatever_the_profile(profile, size):
+    assert needs_of([profile], memory_mib=32 * 1024).mmio_gib == size
+    assert needs_of([profile], memory_mib=32 * 1024).efi == bool(size)
+
+
+@pytest.mark.parametrize("profile", ["nvidia_a40-8q", "nvidia_l40-1b"])
+def test_a_vm_with_less_memory_needs_no_region_for_a_small_vgpu(profile):
+    assert needs_of([profile], memory_mib=32 * 1024 - 4).mmio_gib == 0
+
+
+def test_each_vgpu_of_a_large_vm_can_be_on_a_board_of_its_own():
+    assert needs_of(["nvidia_a40-8q"] * 3, memory_mib=64 * 1024).mmio_gib == 512
+
+
+def test_compute_profiles_need_a_region_in_any_vm():
+    assert needs_of(["nvidia_a40-4c"], memory_mib=8 * 1024).mmio_gib == 64
+    assert needs_of(["nvidia_a16-4c"], memory_mib=8 * 1024).efi
+
+
+def test_a_large_profile_needs_its_region_in_a_small_vm_as_well():
+    assert needs_of(["nvidia_a40-48q"], memory_mib=16 * 1024).mmio_gib == 128
+
+
+def test_the_keys_for_cluster_api_are_those_that_the_module_writes():
+    vm = VmState("vm-1", "vm", memory_mb=64 * 1024)
+    needs = needs_of(["NVIDIA A40-8Q"], memory_mib=vm.memory_mb)
+    assert needs.extra_config == prepare(vm, needs).extra_config == {USE_MMIO: "TRUE", MMIO_SIZE: "128"}
+    assert needs_of(["NVIDIA A40-8Q"]).extra_config == {}
+
+
+@given(
+    st.lists(st.sampled_from(sorted(NVIDIA_TABLE)), max_size=8),
+    st.integers(min_value=1024, max_value=256 * 1024),
+    st.integers(min_value=0, max_value=256 * 1024),
+)
+def test_more_memory_or_more_vgpus_never_need_a_smaller_region(profiles, memory, more):
+    needs = needs_of(profiles, memory_mib=memory).mmio_gib
+    assert needs_of(profiles, memory_mib=memory + more).mmio_gib >= needs
+    assert needs_of([*profiles, "nvidia_a40-8q"], memory_mib=memory).mmio_gib >= needs
+    assert needs & (needs - 1) == 0
 
 
 def test_a_whole_gpu_counts_with_the_framebuffer_of_its_board_and_other_devices_do_not():

@@ -85,6 +85,20 @@ def test_different_sizes_of_one_board_and_series_are_fine():
     refuse_what_cannot_boot("web", {"nvidia_a40-1b": 1}, most=1)
 
 
+@pytest.mark.parametrize(
+    "vgpus", [{"nvidia_a40-8c": 2}, {"nvidia_a40-48c": 1, "nvidia_a40-16c": 1}, {"grid_a100-3-20c": 2}]
+)
+def test_several_compute_vgpus_with_a_part_of_a_gpu_need_vsphere_8(vgpus):
+    with pytest.raises(CannotBoot, match=r"before vSphere 8\.0"):
+        refuse_what_cannot_boot("web", vgpus, most=8, api_version=(7, 0, 3, 0))
+    refuse_what_cannot_boot("web", vgpus, most=8, api_version=(8, 0, 0, 0))
+
+
+@pytest.mark.parametrize("vgpus", [{"nvidia_a40-48c": 2}, {"nvidia_a40-8c": 1}, {"nvidia_a40-8q": 2}])
+def test_whole_gpus_a_single_vgpu_and_series_q_do_not_need_vsphere_8(vgpus):
+    refuse_what_cannot_boot("web", vgpus, most=8, api_version=(7, 0, 3, 0))
+
+
 def test_an_unknown_profile_is_refused_with_the_nearest_ones_offered():
     with pytest.raises(NotOffered, match="nvidia_a40-9q") as caught:
         refuse_what_no_host_offers("web", {"nvidia_a40-9q": 1}, {"esx1": OFFERED, "esx3": []})
