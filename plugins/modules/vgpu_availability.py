@@ -464,6 +464,14 @@ suggestions:
   type: list
   elements: str
   sample: []
+not_tried:
+  description:
+    - Changes that were not tried one by one, because only a limited number is tried. They may make all demands fit.
+    - If this list and RV(suggestions) are empty and the demand does not fit, no single change makes it fit.
+  returned: success
+  type: list
+  elements: str
+  sample: []
 """
 
 from typing import Any

@@ -37,15 +37,27 @@ def harvester_drift(
     unused: bool = True,
     all_nodes: bool = True,
     mig: Iterable[Mapping[str, Any]] = (),
+    shared_layout: Mapping[str, Any] | None = None,
 ) -> list[Json]:
-    """Return the findings on Harvester. Compare only declarations for which there is a result."""
+    """Return the findings on Harvester. Compare only declarations for which there is a result.
+
+    `shared_layout` is the comparison without `exclusive`, for an exclusive layout that other vGPUs prevent.
+    """
     fleet = Fleet.from_dict(found)
-    steps = ((layout or {}).get("plan") or {}).get("steps") or []
+    layout = layout or {}
+    beyond: list[Json] = []
+    if "error" in layout and "plan" in (shared_layout or {}):
+        # vGPUs that stay, such as those of another owner, must not hide the drift of the declared vGPUs.
+        text = f"The GPUs have vGPUs beyond the exclusive layout that are not removed. {layout['error']['message']}"
+        beyond = [_finding("layout_differs", "", text)]
+        layout = shared_layout or {}
+    steps = (layout.get("plan") or {}).get("steps") or []
     return [
         *_driver(driver or {}, _running(fleet), all_nodes),
         *_devices(found["findings"], protect_running_vms(fleet), {step["slot"] for step in steps}),
         *_mig(mig),
-        *_layout(layout or {}, steps),
+        *beyond,
+        *_layout(layout, steps),
         *(_unused(fleet) if unused else ()),
     ]
 

@@ -46,8 +46,10 @@ class Capacity(Protocol):
     def detachable(self, profiles: Collection[str]) -> Sequence[Sequence[str]]:
         """Return the stopped VMs in the way of a profile. Detaching any VM of a group has the same effect."""
 
-    def changes(self, profiles: Collection[str], would_fit: Callable[[Capacity], bool]) -> Iterator[str]:
-        """Yield changes to the platform after which `would_fit` is true."""
+    def changes(
+        self, profiles: Collection[str], would_fit: Callable[[Capacity], bool], not_tried: list[str]
+    ) -> Iterator[str]:
+        """Yield changes to the platform after which `would_fit` is true. Describe in `not_tried` what was left out."""
 
 
 @dataclass(frozen=True)
@@ -87,6 +89,7 @@ class FitCheck:
         self._demands = list(demands)
         self._existing, replaced = existing_machines(capacity.holdings, demands)
         self.capacity = capacity.without(replaced) if replaced else capacity
+        self._not_tried: list[str] = []
         self._groups = [
             MachineGroup(demand.vgpus, max(demand.machines + demand.surge - len(existing), 0))
             for demand, existing in zip(self._demands, self._existing, strict=True)
@@ -126,6 +129,12 @@ class FitCheck:
         """Return changes, each of which alone makes all demands fit."""
         return [] if self.fits else list(dict.fromkeys(self._suggestions()))
 
+    @property
+    def not_tried(self) -> list[str]:
+        """Return descriptions of the changes that were not tried, each of which may make all demands fit."""
+        _tried = self.suggestions
+        return self._not_tried
+
     def as_result(self) -> dict[str, Any]:
         """Return the keys of the module's result."""
         return {
@@ -133,17 +142,21 @@ class FitCheck:
             "exhaustive": self.exhaustive,
             "demand": [result.as_dict() for result in self.results],
             "suggestions": self.suggestions,
+            "not_tried": self.not_tried,
         }
 
     def require(self) -> None:
         """Raise DemandDoesNotFit unless all demands fit."""
         if self.fits:
             return
+        hint = "No single change would make it fit."
+        if self.suggestions:
+            hint = f"Suggestions: {' Or: '.join(self.suggestions)}"
+        elif self.not_tried:
+            hint = f"None of the changes that were tried makes it fit. Not tried: {'; '.join(self.not_tried)}."
         raise DemandDoesNotFit(
             " ".join(reason for result in self.results for reason in result.reasons),
-            hint=f"Suggestions: {' Or: '.join(self.suggestions)}"
-            if self.suggestions
-            else "No single change would make it fit.",
+            hint=hint,
         )
 
     # Reasons
@@ -170,7 +183,7 @@ class FitCheck:
     # Suggestions
     def _suggestions(self) -> Iterator[str]:
         profiles = {profile for result in self.results if not result.fits for profile in result.demand.vgpus}
-        yield from self.capacity.changes(profiles, self._would_fit)
+        yield from self.capacity.changes(profiles, self._would_fit, self._not_tried)
         yield from self._suggest_detach(profiles)
         yield from self._suggest_fewer()
 

@@ -109,7 +109,10 @@ class NodeCapacity:
             groups.setdefault(alike, []).append(path)
         return list(groups.values())
 
-    def changes(self, profiles: Collection[str], would_fit: Callable[[Capacity], bool]) -> Iterator[str]:
+    def changes(
+        self, profiles: Collection[str], would_fit: Callable[[Capacity], bool], not_tried: list[str]
+    ) -> Iterator[str]:
+        # Nothing is left out: what is too much to try one by one is tried together.
         created = self._with_all_creatable(profiles)
         milder = bool(created.created) and would_fit(created)
         if milder:

@@ -10,7 +10,7 @@ Machines are placed on hosts one by one, after all powered-off VMs, as vSphere w
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ansible_collections.vgpu.fleet.plugins.module_utils.availability.counts import VmHolding
@@ -125,16 +125,27 @@ class HostsCapacity:
                 groups.setdefault(alike, []).append(path)
         return list(groups.values())
 
-    def changes(self, profiles: Collection[str], would_fit: Callable[[Capacity], bool]) -> Iterator[str]:
-        tried = 0
-        for host in self.counts.snapshot.inventory.gpu_hosts:
-            for verb, changed in _improvements(host):
-                tried += 1
-                if tried <= MAX_TRIED and would_fit(self._with_host(changed)):
-                    yield f"{verb} host {host.name}."
+    def changes(
+        self, profiles: Collection[str], would_fit: Callable[[Capacity], bool], not_tried: list[str]
+    ) -> Iterator[str]:
+        every = [
+            (verb, host, changed)
+            for host in self.counts.snapshot.inventory.gpu_hosts
+            for verb, changed in _improvements(host)
+        ]
+        for verb, host, changed in every[:MAX_TRIED]:
+            if would_fit(self._with_hosts([changed])):
+                yield f"{verb} host {host.name}."
+        left = {host.name: _improved(host) for _verb, host, _changed in every[MAX_TRIED:]}
+        # If all of them together are not enough, none of them is.
+        if left and would_fit(self._with_hosts(left.values())):
+            not_tried.append(f"changes to the hosts {join_names(left)}, which together make it fit")
 
-    def _with_host(self, changed: HostFacts) -> HostsCapacity:
-        return HostsCapacity(replace(self.counts, snapshot=self.counts.snapshot.with_host(changed)))
+    def _with_hosts(self, changed: Iterable[HostFacts]) -> HostsCapacity:
+        snapshot = self.counts.snapshot
+        for host in changed:
+            snapshot = snapshot.with_host(host)
+        return HostsCapacity(replace(self.counts, snapshot=snapshot))
 
 
 def _improvements(host: HostFacts) -> Iterator[tuple[str, HostFacts]]:
@@ -147,3 +158,10 @@ def _improvements(host: HostFacts) -> Iterator[tuple[str, HostFacts]]:
         request = HostGraphicsRequest(graphics_type=facts.SHARED_DIRECT)
         change = plan(Snapshot(facts.Inventory((host,))), request, force=True)
         yield "Make the GPUs shared direct (vgpu.fleet.vsphere_gpu_host) of", change.changes[0].after
+
+
+def _improved(host: HostFacts) -> HostFacts:
+    """Return the host after all possible changes: connected and not in maintenance, then shared direct."""
+    for _change in range(2):
+        host = next((changed for _verb, changed in _improvements(host)), host)
+    return host

@@ -26,12 +26,16 @@ UNCERTAIN = frozenset({"conflict", "session_ended", "host_unavailable", "not_fou
 
 @dataclass(frozen=True)
 class Operation:
-    """The purpose of a call. `doing` completes the sentence "vCenter refused to ..."."""
+    """The purpose of a call. `doing` completes the sentence "vCenter refused to ...".
+
+    `waiting` is true while a task waits for the effect of a call that vCenter has accepted.
+    """
 
     doing: str
     vm: str = ""
     host: str = ""
     profiles: tuple[str, ...] = ()
+    waiting: bool = False
 
     def on(self, host: str) -> Operation:
         return replace(self, host=host)
@@ -84,13 +88,19 @@ Translator = Callable[[Any, Operation, NameOf], FaultInfo]
 def error_from(fault: Any, subject: Operation, name_of: NameOf | None = None) -> VsphereError:
     """Return the error for a fault. `name_of` returns the name of an object that the fault refers to."""
     info = _translate(fault, subject, name_of or moid_of)
-    return VsphereError(
-        f"vCenter refused to {subject.doing}: {_sentence(info.why)}",
+    what = f"vCenter refused to {subject.doing}"
+    if subject.waiting:
+        # vCenter has accepted the call. Only its effect cannot be read.
+        what = f"It is not known whether vCenter managed to {subject.doing}, because the wait for it ended early"
+    error = VsphereError(
+        f"{what}: {_sentence(info.why)}",
         hint=info.hint,
         fault=fault_name(fault),
         code=info.code,
         retryable=info.retryable,
     )
+    error.certain = error.certain and not subject.waiting
+    return error
 
 
 def _translate(fault: Any, subject: Operation, name_of: NameOf) -> FaultInfo:

@@ -19,7 +19,7 @@ from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.faults import (
 )
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.session import Properties, Session
 
-PATHS = ["info.state", "info.error", "info.result"]
+PATHS = ["info.state", "info.progress", "info.error", "info.result"]
 
 
 class TaskTimeout(FleetError):
@@ -53,7 +53,8 @@ def wait_all(session: Session, tasks: Mapping[Any, Operation], *, timeout: float
         return not _pending(seen)
 
     try:
-        seen = watch.until(session, next(iter(tasks.values())), list(tasks), PATHS, done, timeout=timeout)
+        subject = next(iter(tasks.values()))
+        seen = watch.until(session, subject, list(tasks), PATHS, done, timeout=timeout, describe=_progress)
     except FleetError as error:
         # vCenter accepted the tasks. Only their progress cannot be read, so they may still succeed.
         error.certain = False
@@ -70,6 +71,16 @@ def wait_all(session: Session, tasks: Mapping[Any, Operation], *, timeout: float
 
 def _pending(seen: watch.Seen) -> list[Any]:
     return [task for task, properties in seen.items() if properties.get("info.state") not in ("success", "error")]
+
+
+def _progress(seen: watch.Seen) -> str:
+    """Return the state of the tasks that have not ended, with their percentage if vCenter reports it."""
+    parts = []
+    for task in _pending(seen):
+        state, percent = seen[task].get("info.state"), seen[task].get("info.progress")
+        if state:
+            parts.append(f"{moid_of(task)} is {state}" + (f" at {percent} %" if percent else ""))
+    return ", ".join(parts)
 
 
 def _outcome(session: Session, seen: Properties, subject: Operation) -> Any:

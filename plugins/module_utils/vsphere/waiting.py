@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from typing import Any
 
 from ansible_collections.vgpu.fleet.plugins.module_utils.progress import reporting
@@ -31,13 +32,25 @@ def until(
     done: Callable[[Seen], bool],
     *,
     timeout: float,
+    describe: Callable[[Seen], str] | None = None,
 ) -> dict[Any, Properties]:
-    """Watch objects of one type until `done` or until the timeout. Return their last known properties."""
+    """Watch objects of one type until `done` or until the timeout. Return their last known properties.
+
+    `describe` returns what is missing, for users who watch the task.
+    """
     deadline = time.monotonic() + timeout
+    subject = replace(subject, waiting=True)
     ended = 0
-    with reporting(lambda: f"waiting for vCenter to {subject.doing}", lambda: deadline - time.monotonic()):
+    seen: Seen = {reference: {} for reference in references}
+
+    def progress() -> str:
+        missing = describe(seen) if describe else ""
+        return f"waiting for vCenter to {subject.doing}" + (f": {missing}" if missing else "")
+
+    with reporting(progress, lambda: deadline - time.monotonic()):
         while True:
             watch = _Watch(session, subject, references, paths)
+            seen = watch.seen
             try:
                 watch.until(done, deadline)
                 return watch.seen

@@ -113,6 +113,18 @@ def test_drift_is_told_then_repaired_and_then_only_that_is_left_which_nobody_can
         (text,) = [one["text"] for one in findings(surplus) if one["kind"] == "layout_differs"] or [""]
         assert text.count(f": {Q4} -> empty") == count
     assert written(lab) == set()
+    # A vGPU of another owner beyond an exclusive layout is reported and stays, and does not hide what is missing.
+    lab.write(f"{VGPUS}/{A4}", {"metadata": {"annotations": {OWNER: "green"}}})
+    lab.mark()
+    eight = [{"profile": Q8, "count": 1, "nodes": ["gpu-b"]}, {"profile": C4, "count": 0, "nodes": ["gpu-a"]}]
+    variables = {"harvester_gpu_node_layout": eight, "harvester_gpu_node_exclusive": True}
+    owned = runs.playbook("drift", {**DECLARED, **variables})
+    repairs = found(owned)
+    assert (repairs["layout_differs", ""], repairs["layout_differs", GPU_B]) == ("", "layout"), owned.shown
+    (beyond,) = [one["text"] for one in findings(owned) if (one["kind"], one["device"]) == ("layout_differs", "")]
+    assert "beyond the exclusive layout" in beyond
+    assert "owner green" in beyond
+    assert written(lab) == set()
 
 
 PAIR = [device("a"), device("b")]

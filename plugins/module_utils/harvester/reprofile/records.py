@@ -56,13 +56,23 @@ class GpuRecord:
         return {device: owners.get(device) for device, _profile in self.vgpus}
 
     def differs(self, fleet: Fleet) -> bool:
-        now = next((gpu for gpu in fleet.gpus if gpu.name == self.name), None)
-        return (
-            now is None
-            or _enabled(now) != dict(self.vgpus)
-            or now.sharing != self.sriov
-            or not dict(self.owners).items() <= _owners(now).items()
-        )
+        """Return whether the layout is another one now. Owner marks do not count: no VM has to stop to restore them."""
+        now = self._now(fleet)
+        return now is None or _enabled(now) != dict(self.vgpus) or now.sharing != self.sriov
+
+    def lost_marks(self, fleet: Fleet) -> dict[str, tuple[str, str | None]]:
+        """Return the vGPUs whose owner mark is missing or another one now: the mark before and the current mark."""
+        now = self._now(fleet)
+        owners = _owners(now) if now else {}
+        enabled = _enabled(now) if now else {}
+        return {
+            device: (owner, owners.get(device))
+            for device, owner in self.owners
+            if device in enabled and owners.get(device) != owner
+        }
+
+    def _now(self, fleet: Fleet) -> Gpu | None:
+        return next((gpu for gpu in fleet.gpus if gpu.name == self.name), None)
 
 
 def _enabled(gpu: Gpu) -> dict[str, str]:

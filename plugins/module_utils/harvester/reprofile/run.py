@@ -604,6 +604,7 @@ class Reprofile:
             tried(f"the profiles of {batch.said}", lambda: self._put_back_layout(batch))
         tried("the VMs", lambda: self._bring_back(batch.vms, before=True))
         if not lost:
+            self._put_back_marks(batch)
             tried("what there is now", lambda: self._compare(batch, lost))
         if not lost:
             tried("the journal", lambda: self._end(batch))
@@ -653,6 +654,32 @@ class Reprofile:
                 seconds=self._seconds,
                 in_journal=True,
             )
+
+    def _put_back_marks(self, batch: Batch) -> None:
+        """Restore missing owner marks of vGPUs that stayed enabled. A mark that cannot be restored is a warning.
+
+        A failure here does not keep the journal, because every later undo would meet the same mark.
+        """
+        try:
+            fleet = self._read().snapshot.fleet
+            lost = {device: marks for gpu in batch.gpus for device, marks in gpu.lost_marks(fleet).items()}
+        except FleetError:
+            # The comparison that follows reads the same objects and reports the error.
+            return
+        for device, (before, now) in sorted(lost.items()):
+            if now is not None:
+                self.warnings.append(
+                    f"vGPU {device} belonged to owner {before} and was marked for owner {now} meanwhile. It is left so."
+                )
+                continue
+            try:
+                self._keeper.stop_if_lost()
+                path = f"{r.VGPUS}/{device}"
+                self._api.patch(path, {"metadata": {"annotations": {r.OWNER_ANNOTATION: before}}})
+            except journal.Lost:
+                raise
+            except FleetError as error:
+                self.warnings.append(f"The mark of owner {before} on vGPU {device} could not be restored. {error}")
 
     def _compare(self, batch: Batch, lost: list[str]) -> None:
         """Compare with the state before, so that the message claims a full restore only if it is verified."""

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
-from ansible_collections.vgpu.fleet.plugins.module_utils.errors import FleetError
+from ansible_collections.vgpu.fleet.plugins.module_utils.errors import FleetError, join_names
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere import waiting as watch
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.faults import Operation, VsphereError
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.host.plan import TYPES, HostChange, Plan, in_force
@@ -131,13 +131,21 @@ def _await(session: Session, changes: Sequence[HostChange], seconds: float) -> N
     expected = {change.before.reference: change.after for change in changes}
     modes = session.has("8.0.3")
 
-    def done(seen: watch.Seen) -> bool:
-        return all(
-            in_force(shown, host.configured[shown.address])
+    def pending(seen: watch.Seen) -> list[str]:
+        return [
+            f"GPU {shown.address} of host {host.name}"
             for reference, host in expected.items()
             for shown in inventory.gpus_of(seen[reference].get("config.graphicsInfo"), modes=modes)
             if not shown.vms and shown.address in host.configured
-        )
+            if not in_force(shown, host.configured[shown.address])
+        ]
+
+    def done(seen: watch.Seen) -> bool:
+        return not pending(seen)
+
+    def describe(seen: watch.Seen) -> str:
+        left = pending(seen)
+        return f"{join_names(left, limit=3)} not as configured yet" if left else ""
 
     names = ", ".join(host.name for host in expected.values())
     watch.until(
@@ -147,4 +155,5 @@ def _await(session: Session, changes: Sequence[HostChange], seconds: float) -> N
         ["config.graphicsInfo"],
         done,
         timeout=seconds,
+        describe=describe,
     )

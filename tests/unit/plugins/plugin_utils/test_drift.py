@@ -131,6 +131,21 @@ def test_d2_what_is_more_than_an_exclusive_layout_asks_for_is_told() -> None:
     assert f"a: {Q4} -> empty" in one["text"]
 
 
+def test_d2_vgpus_of_another_owner_do_not_hide_the_drift_of_an_exclusive_layout() -> None:
+    refused = {"error": {"code": "device_in_use", "message": "vGPU b is held by owner green."}}
+    step = {"action": "enable", "gpu": "gpu", "slot": "a", "before": None, "after": Q4}
+    shared = {"plan": {"steps": [step]}}
+    found = harvester_drift(fleet(slot("b")), layout=refused, shared_layout=shared, unused=False)
+    assert kinds(found) == [("layout_differs", "", ""), ("layout_differs", "gpu", "layout")]
+    assert "beyond the exclusive layout" in found[0]["text"]
+    assert "owner green" in found[0]["text"]
+    # A layout that is not possible at all is one finding, and a comparison that was not needed is none.
+    for other in (refused, {"skipped": True}, None):
+        (only,) = harvester_drift(fleet(slot("b")), layout=refused, shared_layout=other, unused=False)
+        assert "is not possible" in only["text"]
+    assert harvester_drift(fleet(slot("b")), layout={"plan": {"steps": []}}, unused=False) == []
+
+
 def test_d2_mig_instances_are_compared_with_those_that_were_declared() -> None:
     cut = {"steps": [{"action": "create_mig_instances", "gpu": "a100"}]}
     refused = {"error": {"code": "in_use", "message": "VM x uses it."}}

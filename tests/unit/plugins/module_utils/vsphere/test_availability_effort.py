@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 
-from ansible_collections.vgpu.fleet.plugins.module_utils.availability.fit import FitCheck
+import pytest
+from ansible_collections.vgpu.fleet.plugins.module_utils.availability.fit import DemandDoesNotFit, FitCheck
 from ansible_collections.vgpu.fleet.plugins.module_utils.availability.request import MachineDemand
 from ansible_collections.vgpu.fleet.plugins.module_utils.fleet import catalog
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.availability import HostsCapacity
@@ -82,3 +84,33 @@ def test_what_if_variants_share_the_rooms_that_were_computed():
     before = counts.cache.classes.computed
     _packed = capacity.without([stopped[0][0]]).counts.after_claims
     assert counts.cache.classes.computed - before < 500
+
+
+def out_of_service(number, *, last):
+    """Hosts in maintenance, of which only the last has a GPU of the board `last`."""
+    small = [
+        host(f"esx{index:02}", gpu(), profiles=PROFILES, maintenance=True, policy="performance") for index in range(number - 1)
+    ]
+    return snapshot(*small, last)
+
+
+def test_a_change_to_a_host_beyond_the_limit_is_not_denied():
+    fewest, demand = 12, [MachineDemand("pool", 2, {"nvidia_a40-48q": 1})]
+    roomy = [gpu(f"0000:{0x10 + index:02x}:00.0") for index in range(2)]
+    last = host("esx99", *[replace(one, graphics_type="shared") for one in roomy], profiles=PROFILES, maintenance=True)
+    check = FitCheck(HostsCapacity(VsphereAvailability(out_of_service(fewest, last=last))), demand)
+    result = check.as_result()
+    assert result["suggestions"] == []
+    (left,) = result["not_tried"]
+    assert "esx99" in left
+    with pytest.raises(DemandDoesNotFit) as refused:
+        check.require()
+    assert "No single change" not in refused.value.hint
+    assert "Not tried: changes to the hosts" in refused.value.hint
+    # If all of them together are not enough, none of them is.
+    many = [MachineDemand("pool", 600, {"nvidia_a40-48q": 1})]
+    check = FitCheck(HostsCapacity(VsphereAvailability(out_of_service(fewest, last=last))), many)
+    assert (check.suggestions, check.not_tried) == ([], [])
+    with pytest.raises(DemandDoesNotFit) as refused:
+        check.require()
+    assert refused.value.hint == "No single change would make it fit."

@@ -7,8 +7,10 @@ from types import SimpleNamespace
 
 import pytest
 from ansible_collections.vgpu.fleet.plugins.module_utils import progress
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere import waiting
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.faults import Operation
+from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere import tasks, waiting
+from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.faults import Operation, VsphereError, error_from
+from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.session import Session
+from pyVmomi import vim, vmodl
 
 PATIENCE_SECONDS = 60
 
@@ -89,3 +91,37 @@ def test_nothing_is_shown_where_nobody_reads_it():
 
 def test_a_wait_ends_when_its_time_is_over():
     assert wait(session(lambda: "off"), timeout=0.0) is None
+
+
+def test_a_wait_that_ends_early_does_not_claim_that_vcenter_refused():
+    operation = Operation("power on VM trainer", vm="trainer")
+    fault = vmodl.fault.HostNotConnected()
+    assert str(error_from(fault, operation)).startswith("vCenter refused to power on VM trainer")
+
+    class Broken(Session):
+        """A session of which only the conversion of faults is used."""
+
+        def __init__(self, stand_in):
+            self.__dict__.update(vars(stand_in))
+            self.vim, self.vmodl = SimpleNamespace(fault=vim.fault), vmodl
+
+        name_of = staticmethod(str)
+
+    def lost():
+        raise vim.fault.NoPermission(privilegeId="System.Read")
+
+    with pytest.raises(VsphereError) as failed:
+        wait(Broken(session(lost)))
+    assert str(failed.value).startswith("It is not known whether vCenter managed to power on VM trainer")
+    assert "refused" not in str(failed.value)
+    # A refusal to read says nothing about the operation, so that nothing is cleaned up after it.
+    assert (failed.value.code, failed.value.certain) == ("forbidden", False)
+
+
+def test_u8_the_line_names_the_state_of_the_task_and_its_percentage():
+    task = vim.Task("task-7")
+    seen = {task: {"info.state": "running", "info.progress": 40}}
+    assert tasks._progress(seen) == "task-7 is running at 40 %"
+    assert tasks._progress({task: {"info.state": "queued"}}) == "task-7 is queued"
+    assert tasks._progress({task: {}}) == ""
+    assert tasks._progress({task: {"info.state": "success"}}) == ""

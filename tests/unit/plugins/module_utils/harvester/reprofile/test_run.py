@@ -202,6 +202,58 @@ def test_r3_an_undo_that_was_killed_is_taken_up_by_the_next_run() -> None:
         assert _counted(cluster.state()) == _counted(finished()), after
 
 
+IMPOSSIBLE = ReprofileRequest(layout=(("A2-8Q", 3),), nodes=("n1",))
+
+
+def remark(cluster: Cluster, device: str, owner: str | None) -> None:
+    """Set or remove the owner mark of a vGPU, as somebody else."""
+    annotations = cluster.things[r.VGPUS][device]["metadata"].setdefault("annotations", {})
+    annotations.pop(r.OWNER_ANNOTATION, None)
+    if owner is not None:
+        annotations[r.OWNER_ANNOTATION] = owner
+
+
+def test_r3_a_missing_owner_mark_is_restored_and_stops_no_vm() -> None:
+    cluster = in_use()
+    beginning = cluster.state()
+    # The journal is complete and nothing else has been written.
+    cluster.before_write = lambda path, body: _end_at(path, body, "virtualmachines")
+    with pytest.raises(Killed):
+        run(cluster)
+    cluster.before_write = None
+    count = len(cluster.writes)
+    remark(cluster, "n1-000008006", None)
+    with pytest.raises(ReprofileRefused, match="may not be stopped"):
+        run(cluster, IMPOSSIBLE, take_over=True)
+    assert cluster.state() == beginning
+    assert not [body for _path, body in cluster.writes[count:] if "runStrategy" in str(body.get("spec"))]
+
+
+def test_r3_an_owner_mark_that_cannot_be_restored_does_not_keep_an_undo_from_ending() -> None:
+    for owner in (None, "green"):
+        cluster = in_use()
+        beginning = cluster.state()
+        cluster.before_write = lambda path, body: _end_at(path, body, "virtualmachines")
+        with pytest.raises(Killed):
+            run(cluster)
+        remark(cluster, "n1-000008006", owner)
+        refusing(cluster, lambda _path, body: r.OWNER_ANNOTATION in str(body))
+        reprofile = Reprofile(cluster, None, IMPOSSIBLE, seconds=3, take_over=True)  # type: ignore[arg-type]
+        with pytest.raises(ReprofileRefused):
+            reprofile.run(check_mode=False)
+        said = "marked for owner green meanwhile" if owner else "on vGPU n1-000008006 could not be restored"
+        assert [warning for warning in reprofile.warnings if said in warning]
+        state = cluster.state()
+        assert state["journal"] == []
+        assert (state["layout"], state["vms"]) == (beginning["layout"], beginning["vms"])
+
+
+def _end_at(path: str, body: Any, kind: str) -> None:
+    """End a run before its first write that is not about the journal."""
+    if kind in path and body.get("spec"):
+        raise Killed
+
+
 def test_r3_it_is_not_said_that_everything_is_as_before_if_it_is_not() -> None:
     cluster = in_use()
 
