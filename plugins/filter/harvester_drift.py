@@ -41,9 +41,9 @@ options:
     default: []
   shared_layout:
     description:
-      - The result of M(vgpu.fleet.harvester_vgpu) in check mode without O(vgpu.fleet.harvester_vgpu#module:exclusive), if
-        the exclusive layout of O(layout) was refused. The findings then contain the reason and the drift of the declared
-        vGPUs.
+      - The result of M(vgpu.fleet.harvester_vgpu) in check mode without
+        O(vgpu.fleet.harvester_vgpu#module:exclusive), if the exclusive layout of O(layout) was refused. The findings
+        then contain the reason and the drift of the declared vGPUs.
     type: dict
     version_added: 0.1.0
 author:

@@ -12,7 +12,14 @@ from datetime import datetime
 from typing import Any
 
 from ansible_collections.vgpu.fleet.plugins.plugin_utils.guest import licence as licences
-from ansible_collections.vgpu.fleet.plugins.plugin_utils.guest.objects import RESOURCE, gpus_of, why
+from ansible_collections.vgpu.fleet.plugins.plugin_utils.guest.objects import (
+    RESOURCE,
+    SHARED_RESOURCE,
+    gpus_of,
+    resource_of,
+    shares_gpus,
+    why,
+)
 
 Json = dict[str, Any]
 
@@ -68,7 +75,7 @@ def _job(node: Mapping[str, Any], number: int, sample: JobOptions) -> Json:
             {
                 "name": CUDA_CONTAINER,
                 "image": sample.image,
-                "resources": {"limits": {RESOURCE: sample.gpus} if gpus_of(node) else {}},
+                "resources": {"limits": {resource_of(node): sample.gpus} if gpus_of(node) else {}},
             }
         ],
     }
@@ -98,7 +105,11 @@ def _job(node: Mapping[str, Any], number: int, sample: JobOptions) -> Json:
 
 
 def _licence_container(node: Mapping[str, Any], sample: JobOptions) -> Json:
-    """Return the container that reads the licenses. It requests all GPUs of the node: a pod sees only its own."""
+    """Return the container that reads the licenses. It requests all GPUs of the node: a pod sees only its own.
+
+    Of shared GPUs it requests one share: the device plugin may refuse more, and several may be of the same GPU.
+    """
+    gpus = 1 if shares_gpus(node) else gpus_of(node)
     return {
         "name": LICENCE_CONTAINER,
         "image": sample.image,
@@ -108,7 +119,7 @@ def _licence_container(node: Mapping[str, Any], sample: JobOptions) -> Json:
             {"name": "NVIDIA_DRIVER_CAPABILITIES", "value": "compute,utility"},
             {"name": "SECONDS_TO_WAIT", "value": str(sample.licence_seconds)},
         ],
-        "resources": {"limits": {RESOURCE: gpus_of(node)}},
+        "resources": {"limits": {resource_of(node): gpus}},
     }
 
 
@@ -160,7 +171,8 @@ def _asked(job: Mapping[str, Any], name: str = CUDA_CONTAINER) -> int:
     pod = job["spec"]["template"]["spec"]
     for container in [*(pod.get("initContainers") or []), *pod["containers"]]:
         if container["name"] == name:
-            return int(((container.get("resources") or {}).get("limits") or {}).get(RESOURCE, 0))
+            limits = (container.get("resources") or {}).get("limits") or {}
+            return int(limits.get(RESOURCE) or limits.get(SHARED_RESOURCE) or 0)
     return 0
 
 

@@ -1,13 +1,19 @@
-"""The workflow on Harvester, job after job as AWX runs it: by answers of its survey and injected credentials."""
+"""The workflows, job after job as AWX runs them: by answers of their surveys and injected credentials."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import yaml
 
+from lab.programs import binaries
+from lab.scenarios import scenario
+from lab.vsphere import vcsim
 from tests.integration.api import Json
 from tests.integration.playbooks import credentials
+from tests.integration.playbooks.credentials import Injected
 from tests.integration.playbooks.runs import Run, Runs
 from tests.integration.ranchers import CLUSTERS, Rancher
 from tests.integration.warm_interpreter import Warm
@@ -74,3 +80,69 @@ def test_what_the_survey_asks_for_becomes_a_cluster_whose_gpus_work(
             artifacts |= run_of(step, runs, {**artifacts, **answers, **also.variables}).artifacts
     tested = artifacts["gpu_smoke_test"]["localhost"]
     assert [(one["node"], one["passed"]) for one in tested] == [(node, True) for node in rancher.running("gpu")]
+    # The machines on vSphere become a cluster by other means. Here it is the one that there is.
+    identity = rancher.local.read(f"{CLUSTERS}/ml")["status"]["clusterName"]
+    host = f"{of_rancher['url']}/k8s/clusters/{identity}"
+    guest = credentials.bearer_token(host, of_rancher["token"], of_rancher["ca_cert"], tmp_path)
+    with vcenter(tmp_path / "vcenter") as running:
+        nodes = workflow_on_vsphere(running, guest, tmp_path, warm)
+    assert nodes == rancher.running("gpu")
+
+
+@contextmanager
+def vcenter(folder: Path) -> Iterator[dict[str, str]]:
+    """The vCenter of the default scenario, which the lab of these tests lacks, as variables of the environment."""
+    inventory = vcsim.inventory_from_scenario(dict(scenario.load("default").vsphere))
+    info = vcsim.start(folder, inventory, binary=binaries.ensure(["vgpu-vcsim"])["vgpu-vcsim"])
+    try:
+        yield vcsim.env(info)
+    finally:
+        vcsim.stop(folder)
+
+
+def workflow_on_vsphere(running: dict[str, str], guest: Injected, folder: Path, warm: Warm) -> list[str]:
+    """Run all steps of the workflow on vSphere. Return the nodes that passed the test of their GPUs."""
+    (workflow,) = (one for one in WORKFLOWS if "vSphere" in one["name"])
+    answers = {
+        "vgpu_fleet_hosts": "localhost",
+        "vsphere_gpu_host_cluster": "gpu",
+        "vsphere_gpu_vm_count": 2,
+        "vsphere_gpu_vm_prefix": "desk",
+        "vsphere_gpu_vm_profile": "A40-8Q",
+        "vgpu_survey_vsphere_vm": "{template: ubuntu-22.04-efi, cluster: gpu, cpus: 2, memory_mb: 4096}",
+    }
+    assert set(workflow["required"]) <= set(answers) <= set(workflow["survey"])
+    page = folder / "plan.html"
+    # Variables of the inventory. A real vCenter has its usual port.
+    settings = {"vcenter_port": running["VMWARE_PORT"], "vgpu_plan_html": str(page)}
+    given = credentials.vcenter(*(running[name] for name in ("VMWARE_HOST", "VMWARE_USER", "VMWARE_PASSWORD")))
+    (folder / "vsphere").mkdir()
+    (folder / "kubernetes").mkdir()
+    on_vsphere = Runs(folder / "vsphere", {**given.environment, "HOME": str(folder)}, warm)
+    on_kubernetes = Runs(folder / "kubernetes", {**guest.environment, "HOME": str(folder)}, warm)
+    platforms = {one["name"]: one["platform"] for one in TEMPLATES}
+
+    artifacts: Json = {}
+    ran = []
+    for step in workflow["steps"]:
+        if "approval" in step:
+            # Whoever approves is pointed to the plan, can read it as text and as a page, and nothing has been made.
+            assert "vgpu_plan" in step["approval"]["description"]
+            plan = artifacts["vgpu_plan"]["localhost"]
+            assert plan["summary"] == "2 steps, no VM is stopped"
+            assert [line.partition(". ")[2] for line in plan["lines"]] == [
+                "Create VM desk-1 with 1 x A40-8Q",
+                "Create VM desk-2 with 1 x A40-8Q",
+            ]
+            assert plan["page"] == str(page)
+            assert "Create VM desk-2 with 1 x A40-8Q" in page.read_text()
+            assert artifacts["vgpu_capacity"]["localhost"]["profiles"] == {}
+        else:
+            runs = on_kubernetes if platforms[step["template"]] == "kubernetes" else on_vsphere
+            artifacts |= run_of(step, runs, {**artifacts, **settings, **answers}).artifacts
+        ran.append(step["identifier"])
+    assert ran == ["capacity", "dry_run", "approve", "provision", "smoke"]
+    assert artifacts["vgpu_capacity"]["localhost"]["profiles"]["A40-8Q"]["in_use"] == 2
+    tested = artifacts["gpu_smoke_test"]["localhost"]
+    assert all(one["passed"] for one in tested)
+    return [one["node"] for one in tested]

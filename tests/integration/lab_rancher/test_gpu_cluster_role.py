@@ -267,6 +267,13 @@ def expired_credential(rancher: Rancher, plays: Playbooks) -> None:
     results, second = run()
     assert second != first
     assert any(one.changed for one in results)
+    expiries = [
+        one["ansible_facts"]["__rancher_gpu_cluster_expiry"]["expires"]
+        for one in results
+        if "__rancher_gpu_cluster_expiry" in one.get("ansible_facts", {})
+    ]
+    # The run that renews the credential returns the expiry of the new one.
+    assert (expiries[0], expiries[-1]) == (soon, rancher.local.read(f"{TOKENS}/{second}")["expiresAt"])
     assert run()[1] == second
     # It has expired: machines neither come nor go.
     rancher.local.write(f"{TOKENS}/{second}", {"expiresAt": "2026-01-01T00:00:00Z"})

@@ -10,7 +10,8 @@ NEW = {"template": "ubuntu-22.04-efi", "vgpus": [{"profile": "nvidia_a40-4q"}], 
 # Longer than the first line takes, and longer than the longest silence. The lab's tasks take that long in any case.
 SHORT_MS, LONG_MS = 6_000, 26_000
 LINE = re.compile(
-    r"^  \[localhost\] waiting for vCenter to (?P<doing>.+): task-\d+ is (?P<state>\w+) \(\d+:\d\d min left\)$", re.M
+    r"^  \[localhost\] waiting for vCenter to (?P<doing>.+): task-\d+ is (?P<state>\w+) \(\d+:\d\d min left\)$",
+    re.MULTILINE,
 )
 
 

@@ -6,6 +6,7 @@ import threading
 import pytest
 from ansible_collections.vgpu.fleet.plugins.module_utils import progress
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester import paths as r
+from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.apply import certain_causes
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.read.snapshot import parent_of
 from ansible_collections.vgpu.fleet.plugins.module_utils.kube import watcher as module
 from ansible_collections.vgpu.fleet.plugins.module_utils.kube.client import ApiError, Forbidden
@@ -150,6 +151,11 @@ def test_u8_an_api_server_that_stops_answering_ends_the_wait_with_that_cause(mon
         with pytest.raises(ApiServerGone, match=r"has not answered since \d\d:\d\d:\d\d \(connection refused\)"):
             seen.until(asked(seen))
         assert seen.seconds_left > 0
+
+
+def test_u8_an_api_server_and_a_node_have_a_minute_to_come_back():
+    """The tests above and those of certain causes use shorter times or a clock of their own."""
+    assert module.GONE_SECONDS == certain_causes.NOT_READY_SECONDS == 60
 
 
 def test_without_fail_fast_the_wait_goes_on_and_still_knows_the_cause(monkeypatch):

@@ -87,10 +87,8 @@ def test_what_if_variants_share_the_rooms_that_were_computed():
 
 
 def out_of_service(number, *, last):
-    """Hosts in maintenance, of which only the last has a GPU of the board `last`."""
-    small = [
-        host(f"esx{index:02}", gpu(), profiles=PROFILES, maintenance=True, policy="performance") for index in range(number - 1)
-    ]
+    """Hosts in maintenance with one GPU each, and then `last`."""
+    small = [host(f"esx{index:02}", gpu(), profiles=PROFILES, maintenance=True) for index in range(number - 1)]
     return snapshot(*small, last)
 
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import pytest
 from ansible_collections.vgpu.fleet.plugins.plugin_utils.guest.smoke_test import JobOptions, jobs, results
 
 SAMPLE = JobOptions(run="abc", image="registry.example/vectoradd", runtime_class="nvidia", pull_secrets=["pull"])
@@ -46,6 +47,33 @@ def test_m1_each_job_reads_the_licenses_of_all_gpus_of_its_node():
     assert "initContainers" not in jobs(NODES, [], replace(SAMPLE, licence=False))[0]["spec"]["template"]["spec"]
     # A node without a GPU has nothing to license.
     assert "initContainers" not in jobs(NODES, ["plain"], SAMPLE)[0]["spec"]["template"]["spec"]
+
+
+@pytest.mark.parametrize(
+    ("labels", "resource"),
+    [
+        ({"nvidia.com/gpu.replicas": "4", "nvidia.com/gpu.count": "1"}, "nvidia.com/gpu"),
+        ({"nvidia.com/gpu.sharing-strategy": "mps"}, "nvidia.com/gpu"),
+        ({}, "nvidia.com/gpu.shared"),
+    ],
+)
+def test_of_gpus_that_the_device_plugin_shares_one_share_is_tested(labels, resource):
+    shared = {"metadata": {"name": "gpu-1", "labels": labels}, "status": {"allocatable": {resource: "4"}}}
+    (job,) = jobs([shared], [], SAMPLE)
+    (container,) = job["spec"]["template"]["spec"]["initContainers"]
+    # The device plugin may refuse requests for more than one share.
+    assert container["resources"]["limits"] == limits(job) == {resource: 1}
+    name = job["metadata"]["name"]
+    logs, licensed = {name: "Test PASSED\n"}, {name: licence_log(GOOD)}
+    (result,) = results([ran(job, succeeded=1)], [pod(job)], logs, licensed)
+    assert (result["passed"], result["gpus"], result["licensed"]) == (True, 1, True)
+
+
+@pytest.mark.parametrize("labels", [{"nvidia.com/gpu.replicas": "1", "nvidia.com/gpu.sharing-strategy": "none"}, {}])
+def test_of_gpus_that_are_not_shared_all_are_tested(labels):
+    (job,) = jobs([node("gpu-1", 4, **labels)], [], SAMPLE)
+    (container,) = job["spec"]["template"]["spec"]["initContainers"]
+    assert container["resources"]["limits"] == {"nvidia.com/gpu": 4}
 
 
 def test_m1_an_unlicensed_gpu_fails_a_node_on_which_cuda_works():
