@@ -64,7 +64,7 @@ MOST_PACKED = {
     "modules.harvester_vgpu_vm": (33, 7_200),
     "modules.kubernetes_session": (10, 1_600),
     "modules.rancher_gpu_pool": (41, 9_100),
-    "modules.vgpu_availability": (51, 10_600),
+    "modules.vgpu_availability": (52, 10_900),
     "modules.vsphere_gpu_host": (27, 5_400),
     "modules.vsphere_gpu_info": (24, 5_000),
     "modules.vsphere_vgpu_vm": (52, 9_200),
