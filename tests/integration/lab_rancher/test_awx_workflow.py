@@ -45,7 +45,7 @@ def run_of(step: Json, runs: Runs, variables: Json) -> Run:
 def test_what_the_survey_asks_for_becomes_a_cluster_whose_gpus_work(
     rancher: Rancher, tmp_path: Path, warm: Warm
 ) -> None:
-    (workflow,) = (one for one in WORKFLOWS if "Harvester" in one["name"])
+    (workflow,) = (one for one in WORKFLOWS if one["name"].startswith("GPU cluster on Harvester"))
     answers = {
         "vgpu_fleet_hosts": "localhost",
         "rancher_gpu_cluster_name": "ml",

@@ -21,17 +21,36 @@ PATH = re.compile(r"/api/v2/(?P<kind>\w+)/(?:(?P<number>\d+)/(?:(?P<relation>\w+
 TEMPLATES = ("job_templates", "workflow_job_templates")
 NODES = "workflow_job_template_nodes"
 APPROVALS = "workflow_approval_templates"
-# Fields of new objects that modules rely on.
+SYNCS = "project_updates"
+# Fields of new objects that modules rely on. AWX stores a null that it does not accept as its own default.
 DEFAULTS: dict[str, Json] = {
     "projects": {"scm_revision": "", "summary_fields": {}},
     "inventories": {"kind": "", "host_filter": None},
+    "execution_environments": {"pull": "", "credential": None},
 }
+NOTIFICATIONS = tuple(f"notification_templates_{event}" for event in ("started", "success", "error"))
 LISTS = {
-    "job_templates": ("credentials",),
+    "job_templates": ("credentials", "labels", "instance_groups", *NOTIFICATIONS),
+    "workflow_job_templates": ("labels", *NOTIFICATIONS, "notification_templates_approvals"),
     NODES: ("success_nodes", "failure_nodes", "always_nodes"),
+    "roles": ("teams",),
+}
+# The roles that AWX creates with each object.
+ROLES = {
+    "job_templates": ("execute", "read", "admin"),
+    "workflow_job_templates": ("execute", "approval", "read", "admin"),
 }
 # What a node of a workflow says of its job has to be asked for when the job's template is launched.
-PROMPTS = {"job_type": "job_type", "job_tags": "tags", "skip_tags": "skip_tags", "limit": "limit", "forks": "forks"}
+PROMPTS = {
+    "job_type": "job_type",
+    "job_tags": "tags",
+    "skip_tags": "skip_tags",
+    "limit": "limit",
+    "forks": "forks",
+    "diff_mode": "diff_mode",
+}
+# Names that are unique in all of AWX, not only in an organization.
+UNIQUE = ("execution_environments", "organizations", "credential_types", "teams", "instance_groups")
 
 
 class Refused(Exception):
@@ -43,12 +62,15 @@ class Awx:
 
     def __init__(self) -> None:
         self.writes: list[str] = []
-        # Steps that AWX would have started first, had somebody launched their workflow after one of the writes.
-        self.started: set[str] = set()
+        # Workflow and step that AWX would have started first, had somebody launched it after one of the writes.
+        self.started: set[tuple[str, str]] = set()
         self._objects: dict[str, dict[int, Json]] = {}
         self._surveys: dict[int, Json] = {}
         self._related: dict[tuple[int, str], list[int]] = {}
         self._number = 0
+        # The commit of the project's branch, and how many of its next synchronizations fail.
+        self.revision = "1" * 40
+        self.failing_syncs = 0
         self.add("organizations", {"name": "Default"})
 
     def add(self, kind: str, fields: Json) -> Json:
@@ -58,14 +80,52 @@ class Awx:
         thing: Json = {"id": self._number, "type": kind.removesuffix("s"), "url": url, "related": related}
         thing |= DEFAULTS.get(kind, {})
         self._objects.setdefault(kind, {})[self._number] = thing
+        if kind in ROLES:
+            roles = {f"{role}_role": {"id": self.add("roles", {})["id"]} for role in ROLES[kind]}
+            thing["summary_fields"] = {"object_roles": roles}
+        if kind == "projects":
+            thing["related"]["update"] = f"{url}update/"
+            self._set(thing, fields)
+            # AWX begins to synchronize a new project at once.
+            return {**thing, "summary_fields": {"current_update": {"id": self._sync(thing)["id"]}}}
         return self._set(thing, fields)
+
+    def _sync(self, project: Json) -> Json:
+        """Synchronize a project, and return the job."""
+        failed = self.failing_syncs > 0
+        self.failing_syncs -= failed
+        if not failed:
+            project["scm_revision"] = self.revision
+        return self.add(
+            SYNCS,
+            {
+                "name": project["name"],
+                "project": project["id"],
+                "status": "failed" if failed else "successful",
+                "failed": failed,
+                "finished": "2026-01-01T00:00:00Z",
+                "event_processing_finished": True,
+                "scm_revision": project["scm_revision"],
+            },
+        )
 
     def get(self, number: int) -> Json:
         return next(things[number] for things in self._objects.values() if number in things)
 
-    def all(self, kind: str) -> dict[str, Json]:
-        """Objects of a kind by their names."""
-        return {thing["name"]: thing for thing in self._objects.get(kind, {}).values()}
+    def all(self, kind: str, organization: str = "Default") -> dict[str, Json]:
+        """Objects of a kind in an organization, or in none, by their names."""
+        things = self._objects.get(kind, {}).values()
+        return {thing["name"]: thing for thing in things if self._organization(thing) in (organization, None)}
+
+    def everything(self, kind: str) -> list[Json]:
+        return list(self._objects.get(kind, {}).values())
+
+    def in_organization(self, kind: str, organization: str) -> list[Json]:
+        return [thing for thing in self.everything(kind) if self._organization(thing) == organization]
+
+    def _organization(self, thing: Json) -> str | None:
+        number = thing.get("organization")
+        return str(self.get(number)["name"]) if number else None
 
     def nodes_of(self, workflow: Json) -> dict[str, Json]:
         things = self._objects.get(NODES, {}).values()
@@ -89,6 +149,12 @@ class Awx:
 
     def _delete(self, kind: str, thing: Json) -> tuple[int, Json]:
         del self._objects[kind][thing["id"]]
+        if kind == "workflow_job_templates":
+            for node in self.nodes_of(thing).values():
+                self._delete(NODES, node)
+        for schedule in list(self._objects.get("schedules", {}).values()):
+            if schedule["unified_job_template"] == thing["id"]:
+                self._delete("schedules", schedule)
         for numbers in self._related.values():
             numbers[:] = [number for number in numbers if number != thing["id"]]
         return 204, {}
@@ -109,7 +175,8 @@ class Awx:
             self.writes.append(f"{method} {url.path}")
         answer = self._answer(method, place, url.query, body)
         if method != "GET":
-            self.started |= {step for workflow in self.all(TEMPLATES[1]).values() for step in self.roots(workflow)}
+            workflows = self.all(TEMPLATES[1])
+            self.started |= {(name, step) for name, workflow in workflows.items() for step in self.roots(workflow)}
         return answer
 
     def _answer(self, method: str, place: re.Match[str], query: str, body: Json) -> tuple[int, Json]:
@@ -136,6 +203,10 @@ class Awx:
             _refuse(survey_mistakes(body))
             self._surveys[number] = body
             return 200, {}
+        if relation == "update" and kind == "projects" and method == "POST":
+            return 202, self._sync(thing)
+        if relation == "stdout" and kind == SYNCS:
+            return 200, {"content": "fatal: repository not found" if thing["failed"] else "ok"}
         if relation == "create_approval_template" and kind == NODES:
             approval = self.add(APPROVALS, _of_approval(body))
             self._set(thing, {"unified_job_template": approval["id"]})
@@ -147,7 +218,7 @@ class Awx:
         numbers = self._related.setdefault((number, relation), [])
         if body.get("disassociate"):
             numbers.remove(body["id"])
-        elif any(body["id"] in self._ids(thing, other) for other in LISTS[kind] if other != relation):
+        elif kind == NODES and any(body["id"] in self._ids(thing, other) for other in LISTS[kind] if other != relation):
             raise Refused("Relationship not allowed.")
         elif body["id"] not in numbers:
             numbers.append(body["id"])
@@ -157,8 +228,23 @@ class Awx:
         """A new object, or one that has changed, if AWX accepts it."""
         if kind == "credential_types":
             _refuse(credential_type_mistakes({**(thing or {}), **fields}))
-        if kind == "job_templates" and not (CHECKOUT / fields["playbook"]).is_file():
-            raise Refused("Playbook not found for project.")
+        if kind == "job_templates" and "playbook" in fields:
+            # AWX judges the name by the files of the last synchronization that succeeded.
+            project = self.get(fields.get("project") or (thing or {})["project"])
+            if not (project["scm_revision"] and (CHECKOUT / fields["playbook"]).is_file()):
+                raise Refused("Playbook not found for project.")
+        if (
+            kind == "execution_environments"
+            and thing
+            and fields.get("organization") not in (None, thing["organization"])
+        ):
+            raise Refused("Cannot change the organization of an execution environment")
+        if (
+            kind in UNIQUE
+            and not thing
+            and fields["name"] in {one["name"] for one in self._objects.get(kind, {}).values()}
+        ):
+            raise Refused(f"{kind} with this name already exists.")
         if kind == NODES and (target := fields.get("unified_job_template")):
             template = self.get(target)
             for field, prompt in PROMPTS.items():
@@ -169,15 +255,36 @@ class Awx:
         return self._set(thing, fields) if thing else self.add(kind, fields)
 
     def _set(self, thing: Json, fields: Json) -> Json:
-        thing |= {key: value for key, value in fields.items() if value is not None}
+        thing |= {key: value for key, value in fields.items() if value is not None or key not in thing}
         if "unified_job_template" in thing:
             thing["related"]["unified_job_template"] = self.get(thing["unified_job_template"])["url"]
         return thing
 
     def _filtered(self, kind: str, filters: dict[str, str]) -> list[Json]:
+        newest_first = filters.get("order_by") == "-id"
         kinds = (*TEMPLATES, APPROVALS) if kind == "unified_job_templates" else (kind,)
         things = [thing for one in kinds for thing in self._objects.get(one, {}).values()]
-        return [thing for thing in things if all(str(thing.get(key)) == value for key, value in filters.items())]
+        filters = {
+            key: value for key, value in filters.items() if key not in ("order_by", "page_size", "page", "format")
+        }
+        either = {key.removeprefix("or__"): value for key, value in filters.items() if key.startswith("or__")}
+        found = [
+            thing
+            for thing in things
+            if all(self._matches(thing, key, value) for key, value in filters.items() if not key.startswith("or__"))
+            and (not either or any(self._matches(thing, key, value) for key, value in either.items()))
+        ]
+        return found[::-1] if newest_first else found
+
+    def _matches(self, thing: Json, path: str, value: str) -> bool:
+        """Whether a field, or a field of a related object, has the value or one of the values."""
+        name, _, rest = path.partition("__")
+        if rest == "in":
+            return str(thing.get(name)) in value.split(",")
+        if rest:
+            number = thing.get(name)
+            return bool(number) and self._matches(self.get(number), rest, value)
+        return str(thing.get(name)) == value
 
 
 def _of_approval(fields: Json) -> Json:

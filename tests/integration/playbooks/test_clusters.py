@@ -27,6 +27,12 @@ def test_bare_harvester_hosts_become_a_gpu_cluster_and_go_back(bare: Lab, runs: 
     cluster = {**CLUSTER, "harvester_gpu_vm_vms": vms}
     # Whoever makes a cluster of the VMs writes its kubeconfig later.
     later = {**cluster, "guest_kubeconfig": str(tmp_path / "guest.yaml")}
+    # F2: the first step of the workflow in AWX.
+    capacity = runs.playbook("capacity")
+    assert (capacity.status, capacity.artifacts) == ("successful", {"vgpu_capacity": {"localhost": {"profiles": {}}}})
+    assert "No GPU is known yet, because the addon pcidevices-controller is not enabled." in capacity.shown
+    required = runs.playbook("capacity", {"vgpu_capacity_require": True})
+    assert (required.status, "pcidevices-controller" in required.failure) == ("failed", True)
     rehearsal = runs.playbook("harvester_gpu_cluster", later, check=True)
     assert (rehearsal.status, rehearsal.tasks) == (
         "successful",

@@ -19,8 +19,12 @@ class _Loader(yaml.SafeLoader):
 _Loader.add_constructor("!unsafe", _Loader.construct_yaml_str)
 
 
+def load(text: str) -> Json:
+    return dict(yaml.load(text, Loader=_Loader))
+
+
 def _read(name: str) -> Json:
-    return dict(yaml.load((CHECKOUT / "awx" / name).read_text(), Loader=_Loader))
+    return load((CHECKOUT / "awx" / name).read_text())
 
 
 QUESTIONS: Json = _read("questions.yml")["awx_questions"]
@@ -34,5 +38,6 @@ def survey(template: Json) -> Json:
     spec = [
         {**QUESTIONS[variable], "variable": variable, "required": variable in template["required"]}
         for variable in template["survey"]
+        if variable not in template.get("extra_vars", {})
     ]
     return {"name": template["name"], "description": template["description"], "spec": spec}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -22,9 +23,13 @@ def test_a_build_context_is_made_from_the_definition(tmp_path: Path) -> None:
     ansible_builder("create", "-f", CHECKOUT / "awx/execution-environment.yml", "-c", tmp_path)
     recipe = next(tmp_path.glob("*file")).read_text()
     assert "quay.io/centos/centos:stream9" in recipe
-    assert "helm" in recipe.partition(" AS final")[2]
+    final = recipe.partition(" AS final")[2]
+    assert re.search(r"go install helm\.sh/helm/v3/cmd/helm@v3\.\d+\.\d+\b", final)
+    # F8: AWX starts jobs with an SSH key by ssh-agent.
+    system = (tmp_path / "_build/bindep.txt").read_text()
+    assert {"git-core", "openssh-clients", "sshpass"} <= {line.split()[0] for line in system.splitlines() if line}
     ours, kubernetes = yaml.safe_load((tmp_path / "_build/requirements.yml").read_text())["collections"]
-    assert kubernetes == {"name": "kubernetes.core"}
+    assert kubernetes["name"] == "kubernetes.core"
     # The tarball of this checkout, where ansible-galaxy looks for it: beside the requirements.
     assert ours == {"name": f"dist/{TARBALL.name}", "type": "file"}
     assert (tmp_path / "_build" / ours["name"]).read_bytes() == TARBALL.read_bytes()
