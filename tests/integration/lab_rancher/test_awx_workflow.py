@@ -102,7 +102,7 @@ def vcenter(folder: Path) -> Iterator[dict[str, str]]:
 
 def workflow_on_vsphere(running: dict[str, str], guest: Injected, folder: Path, warm: Warm) -> list[str]:
     """Run all steps of the workflow on vSphere. Return the nodes that passed the test of their GPUs."""
-    (workflow,) = (one for one in WORKFLOWS if "vSphere" in one["name"])
+    (workflow,) = (one for one in WORKFLOWS if one["name"].startswith("GPU cluster on vSphere"))
     answers = {
         "vgpu_fleet_hosts": "localhost",
         "vsphere_gpu_host_cluster": "gpu",
