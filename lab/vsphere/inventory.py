@@ -28,7 +28,7 @@ DATACENTER_KEYS = {
     "templates",
     "vms",
 }
-CLUSTER_KEYS = {"name", "drs", "resource_pools", "hosts"}
+CLUSTER_KEYS = {"name", "drs", "drs_options", "resource_pools", "hosts"}
 HOST_KEYS = {
     "name",
     "count",

@@ -29,7 +29,8 @@ options:
   info:
     description:
       - The result of M(vgpu.fleet.harvester_gpu_info) or M(vgpu.fleet.vsphere_gpu_info) for the same nodes.
-      - If given, the table has a line for each GPU with a bar of its framebuffer and the VMs that use the GPU.
+      - If given, the table has a line for each GPU with a bar of its framebuffer and the VMs that use the GPU. On
+        vSphere, each host with running vGPUs also has a line that states whether it can be emptied for maintenance.
     type: dict
   details:
     description:
@@ -79,7 +80,10 @@ def capacity_report(
     details: str = capacity_table.AUTO,
 ) -> dict[str, Any]:
     record = fleet_record(info, available) if info else None
-    return capacity_table.capacity_report(available, platform, profiles or (), record=record, details=details)
+    hosts = (info or {}).get("nodes") or ()
+    return capacity_table.capacity_report(
+        available, platform, profiles or (), record=record, details=details, hosts=hosts
+    )
 
 
 class FilterModule:

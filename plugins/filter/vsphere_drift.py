@@ -11,7 +11,7 @@ version_added: 0.1.0
 description:
   - Used by the role P(vgpu.fleet.vgpu_drift#role). Collects findings from the results of modules, with a repair for
     each finding that can be repaired without stopping a VM.
-positional: _input, vms
+positional: _input, vms, evacuation
 options:
   _input:
     description: The result of M(vgpu.fleet.vsphere_gpu_info).
@@ -21,6 +21,10 @@ options:
     description: Results of M(vgpu.fleet.vsphere_vgpu_vm) in check mode, one for each VM with vGPUs.
     type: list
     elements: dict
+  evacuation:
+    description: Whether hosts that cannot be emptied for maintenance are findings.
+    type: bool
+    default: false
 author:
   - The vgpu.fleet contributors (@vgpu-fleet)
 """

@@ -105,6 +105,47 @@ nodes:
       description: Always null, since hosts do not report counts of vGPUs.
       type: dict
       sample: null
+    evacuation:
+      description:
+        - Whether the running VMs with vGPUs of the host can move to other hosts of its cluster, so that the host can
+          enter maintenance mode. Null for hosts without GPUs.
+      type: dict
+      contains:
+        possible:
+          description: Whether the VMs can move while they run.
+          type: bool
+          sample: true
+        automatic:
+          description: Whether DRS moves the VMs when the host enters maintenance mode.
+          type: bool
+          sample: false
+        reasons:
+          description: Reasons why the host cannot be emptied, or why not automatically.
+          type: list
+          elements: str
+          sample:
+            - "The vCenter setting vgpu.hotmigrate.enabled is not true, so VM trainer cannot move while it runs."
+        vms:
+          description: The running VMs with vGPUs.
+          type: list
+          elements: dict
+          contains:
+            name:
+              description: Name of the VM.
+              type: str
+              sample: trainer
+            vgpus:
+              description: Profiles of the vGPUs.
+              type: list
+              elements: str
+              sample: [nvidia_a40-8q]
+            stun_times:
+              description:
+                - Estimated time for which the VM stands still during a migration, by bandwidth. The sum over its vGPUs.
+                  Empty before vSphere 8.0.2, and for profiles of series A and B.
+              type: list
+              elements: dict
+              sample: [{bandwidth_mbps: 10000, seconds: 7}]
     gpus:
       description: GPUs of the host, ordered by address.
       type: list
@@ -304,13 +345,19 @@ vsphere:
       description: API version of the vCenter.
       type: str
       sample: 8.0.3.0
+    hot_migrate:
+      description: Whether the vCenter setting C(vgpu.hotmigrate.enabled) lets running VMs with vGPUs move.
+      type: bool
+      sample: false
 """
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.vgpu.fleet.plugins.module_utils.module import ReadResult, finish, reporting_errors
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.options import connection_spec, hosts_of, hosts_spec
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.read import fleet as snapshot
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.result import records
+from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.read.evacuation import hot_migrate
+from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.result import nodes, records
+from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.result.evacuation import evacuations
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.result.findings import findings
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.session import Session
 
@@ -329,16 +376,18 @@ def main() -> None:
         params = module.params
         with Session.open(params) as session:
             found = snapshot.read(session, **hosts_of(params))
+            migrates = hot_migrate(session)
         profiles = params["profiles"]
         if profiles is not None:
             profiles = [found.known.resolve(profile) for profile in profiles]
-        fleet = records.filtered(found.fleet, gpus=params["gpus"], profiles=profiles)
+        fleet = nodes.filtered(found.fleet, gpus=params["gpus"], profiles=profiles)
+        emptied = evacuations(found, hot_migrate=migrates)
         result = {
-            "nodes": records.node_records(found, fleet),
+            "nodes": nodes.node_records(found, fleet, emptied),
             "vgpus": records.vgpu_records(fleet),
             "claims": [claim.as_dict() for claim in fleet.ordered_claims],
             "findings": [finding.as_dict() for finding in findings(found)],
-            "vsphere": {"version": found.inventory.api_version},
+            "vsphere": {"version": found.inventory.api_version, "hot_migrate": migrates},
         }
         finish(module, ReadResult(result))
 

@@ -169,9 +169,19 @@ def _unused(fleet: Fleet) -> Iterator[Json]:
             yield _finding("unused", profile, f"{count} x {profile}: no VM uses these vGPUs.")
 
 
-def vsphere_drift(fleet: Mapping[str, Any], vms: Iterable[Mapping[str, Any]] = ()) -> list[Json]:
-    """Return the findings on vSphere. `vms` are results of vsphere_vgpu_vm in check mode, one per VM."""
+def vsphere_drift(
+    fleet: Mapping[str, Any], vms: Iterable[Mapping[str, Any]] = (), evacuation: bool = False
+) -> list[Json]:
+    """Return the findings on vSphere. `vms` are results of vsphere_vgpu_vm in check mode, one per VM.
+
+    With `evacuation`, hosts that cannot be emptied for maintenance are findings.
+    """
     found = [_finding(one["kind"], one["device"], one["text"]) for one in fleet["findings"]]
+    for host in fleet["nodes"] if evacuation else ():
+        answer = host.get("evacuation")
+        if answer and answer["vms"] and not answer["possible"]:
+            text = f"Host {host['name']} cannot be emptied. {' '.join(answer['reasons'])}"
+            found.append(_finding("cannot_be_emptied", host["name"], text))
     for result in vms:
         found += _vm(result["item"], result)
     return found

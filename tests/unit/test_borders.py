@@ -65,8 +65,8 @@ MOST_PACKED = {
     "modules.kubernetes_session": (10, 1_600),
     "modules.rancher_gpu_pool": (41, 9_100),
     "modules.vgpu_availability": (52, 10_900),
-    "modules.vsphere_gpu_host": (27, 5_400),
-    "modules.vsphere_gpu_info": (24, 5_000),
+    "modules.vsphere_gpu_host": (26, 5_400),
+    "modules.vsphere_gpu_info": (29, 5_900),
     "modules.vsphere_vgpu_vm": (52, 9_200),
 }
 ALONE = (1, 400)

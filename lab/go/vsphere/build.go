@@ -51,6 +51,9 @@ func newLab(inventory *Inventory, version Version, stateDir string) (*Lab, error
 	lab.addDirectPathProfiles(&instance.Content)
 	lab.service = simulator.New(ctx, instance)
 	lab.openGates()
+	if err := lab.enableHotMigration(); err != nil {
+		return nil, err
+	}
 	for _, spec := range inventory.Datacenters {
 		if err := lab.buildSite(spec); err != nil {
 			return nil, fmt.Errorf("datacenter %s: %w", spec.Name, err)
@@ -145,6 +148,9 @@ func (l *Lab) buildClusters(s *site) error {
 		config := cluster.ConfigurationEx.(*types.ClusterConfigInfoEx)
 		config.DrsConfig.Enabled = types.NewBool(spec.DRS != "off")
 		config.DrsConfig.DefaultVmBehavior = behavior
+		for key, value := range spec.DRSOptions {
+			config.DrsConfig.Option = append(config.DrsConfig.Option, &types.OptionValue{Key: key, Value: value})
+		}
 		for _, host := range spec.Hosts {
 			if err := l.buildHost(s, cluster, spec.Name, host); err != nil {
 				return fmt.Errorf("host %s: %w", host.Name, err)

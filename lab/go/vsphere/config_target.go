@@ -91,6 +91,7 @@ func vgpuProfiles(host *gpuHost) []types.VirtualMachineVgpuProfileInfo {
 			if p.MigSlices > 0 {
 				info.ProfileSharing = string(types.VirtualMachineVgpuProfileInfoProfileSharingMig)
 			}
+			info.StunTimeEstimates = stunTimes(g.board.Profiles[p.Name])
 			if p.Series == "C" {
 				info.ProfileClass = string(types.VirtualMachineVgpuProfileInfoProfileClassCompute)
 			}

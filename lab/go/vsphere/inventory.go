@@ -35,10 +35,11 @@ type DatacenterSpec struct {
 }
 
 type ClusterSpec struct {
-	Name          string     `json:"name"`
-	DRS           string     `json:"drs"`
-	ResourcePools []string   `json:"resource_pools"`
-	Hosts         []HostSpec `json:"hosts"`
+	Name          string            `json:"name"`
+	DRS           string            `json:"drs"`
+	DRSOptions    map[string]string `json:"drs_options"`
+	ResourcePools []string          `json:"resource_pools"`
+	Hosts         []HostSpec        `json:"hosts"`
 }
 
 type DatastoreSpec struct {

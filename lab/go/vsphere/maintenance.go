@@ -56,7 +56,8 @@ func (l *Lab) evacuate(ctx *simulator.Context, object *simulator.HostSystem) []s
 			if vm.Runtime.PowerState != poweredOn {
 				return
 			}
-			if len(vgpusOf(vm.Config.Hardware.Device)) == 0 && l.moveAway(fresh, vm, current) {
+			moves := len(vgpusOf(vm.Config.Hardware.Device)) == 0 || l.evacuatesVgpus(fresh, current.cluster)
+			if moves && l.moveAway(fresh, vm, current) {
 				return
 			}
 			stay = append(stay, vm.Name)

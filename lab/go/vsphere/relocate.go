@@ -78,7 +78,7 @@ func (l *Lab) checkRelocate(ctx *simulator.Context, vm *simulator.VirtualMachine
 	if vm.Runtime.PowerState != poweredOn || *vm.Runtime.Host == host.ref {
 		return nil
 	}
-	if len(vgpusOf(vm.Config.Hardware.Device)) > 0 && l.inventory.HotMigrate != nil && !*l.inventory.HotMigrate {
+	if len(vgpusOf(vm.Config.Hardware.Device)) > 0 && !l.hotMigrates(ctx) {
 		// The vCenter setting vgpu.hotmigrate.enabled (vsphere.md 7.1).
 		return refuse(&types.VMotionNotSupported{}, "Virtual machine %s has vGPUs; their hot migration is not enabled on this vCenter.", vm.Name)
 	}

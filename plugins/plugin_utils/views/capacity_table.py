@@ -42,10 +42,12 @@ def capacity_report(
     profiles: Iterable[str] = (),
     record: Result | None = None,
     details: str = AUTO,
+    hosts: Iterable[Result] = (),
 ) -> Json:
     """Return the table and the numbers for a result of vgpu_availability.
 
-    With `record`, the fleet record of the same cluster, each GPU has a line with a bar.
+    With `record`, the fleet record of the same cluster, each GPU has a line with a bar. `hosts` are the hosts of
+    vsphere_gpu_info; hosts with running vGPUs have a line that states whether they can be emptied.
     """
     asked = {profile.lower() for profile in profiles}
     shown = [one for one in available["profiles"] if _is_shown(one, platform, asked)]
@@ -54,6 +56,7 @@ def capacity_report(
         *(_gpu_table(record, details) if record else ()),
         *_room(available["profiles"], platform),
         *_notes(available),
+        *_evacuation(hosts),
     ]
     return {
         "lines": lines,
@@ -258,6 +261,15 @@ def _notes(available: Result) -> Iterator[str]:
             f"{one['missing']} of {one['machines'] + one['surge']} machines do not fit: {' '.join(one['reasons'])}"
         )
         yield f"{one['name']}: {'fits' if one['fits'] else missing}"
+
+
+def _evacuation(hosts: Iterable[Result]) -> Iterator[str]:
+    for host in sorted(hosts, key=lambda host: natural(host["name"])):
+        found = host.get("evacuation")
+        if not found or not found["vms"]:
+            continue
+        answer = "yes" if found["automatic"] else "yes, by hand" if found["possible"] else "no"
+        yield f"{host['name']} can be emptied: {answer}{'. ' if found['reasons'] else ''}{' '.join(found['reasons'])}"
 
 
 def _counts(one: Result) -> dict[str, int]:

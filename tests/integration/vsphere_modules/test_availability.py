@@ -319,3 +319,26 @@ def test_the_vsphere_example_in_the_documentation_works(vcenter, playbooks):
     results = playbooks(vcenter).run(mine)
     assert results
     assert not any(result.failed for result in results)
+
+
+@pytest.mark.parametrize("version", ["9.0", "9.1"])
+def test_vcenter_9_tells_how_many_are_left_and_the_own_count_agrees(start, section, ask, version):
+    section["clusters"][0]["hosts"][0]["gpus"] = [{"board": "A40", "mode": "mixed_size"}]
+    section["vms"] = [running(f"small-{n}", "nvidia_a40-8q", host="esx1") for n in (1, 2)]
+    vcenter = start(section, version)
+    vcenter.mark()
+    result = ask(vcenter)
+    shown = on_host(result, "nvidia_a40-16q", "esx1")
+    # By the own count 0 to 2 fit; the server knows where the vGPUs are.
+    assert (shown["free_now"], shown["free_now_at_most"], shown["exact"]) == (1, 1, True)
+    assert not result.get("warnings")
+    assert vcenter.calls["DirectPathProfileManagerQueryCapacity"] == 2
+    assert vcenter.writes == 0
+
+
+def test_a_capacity_of_vcenter_9_that_its_vms_do_not_explain_is_a_warning(start, section, ask):
+    vcenter = start(section, "9.0")
+    vcenter.control("PUT", "/behaviour", {"capacity_skew": -1})
+    result = ask(vcenter, esxi_hosts=["esx1"])
+    assert on_host(result, "nvidia_a40-48q", "esx1")["free_now"] == 1
+    assert any("nvidia_a40-48q 1 instead of 2" in warning for warning in result["warnings"])

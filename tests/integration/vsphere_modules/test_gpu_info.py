@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from pyVmomi import vim
 
 from tests.integration.modules.examples import examples
 
@@ -234,6 +235,7 @@ def test_nothing_is_written_and_few_calls_are_made(vcenter, playbooks):
         "Login": 1,
         "RetrievePropertiesEx": 2,
         "QueryConfigTarget": 1,
+        "QueryOptions": 1,
         "Logout": 1,
     }
 
@@ -283,3 +285,35 @@ def test_a_session_that_ends_in_the_middle_is_opened_again(vcenter, playbooks):
 def test_the_examples_in_the_documentation_work(vcenter, playbooks):
     results = playbooks(vcenter).run(examples("vsphere_gpu_info"))
     assert not any(result.failed for result in results)
+
+
+def evacuation(result, host="esx1"):
+    return next(node for node in result["nodes"] if node["name"] == host)["evacuation"]
+
+
+def test_whether_a_host_can_be_emptied_and_why_not(start, section, playbooks):
+    section["clusters"][0] |= {"drs": "fully_automated", "drs_options": {"VgpuMMAutomationTimeoutSecs": "-1"}}
+    section["vms"] = [running("trainer", "nvidia_a40-8q", host="esx1")]
+    vcenter = start(section)
+    run = playbooks(vcenter)
+    off = run.task("vsphere_gpu_info")
+    assert off["vsphere"]["hot_migrate"] is False
+    assert (evacuation(off)["possible"], evacuation(off)["automatic"]) == (False, False)
+    assert "vgpu.hotmigrate.enabled is not true, so VM trainer" in evacuation(off)["reasons"][0]
+    assert evacuation(off)["vms"][0]["stun_times"][0] == {"bandwidth_mbps": 10000, "seconds": 7}
+    assert evacuation(off, "esx2")["possible"]
+    assert evacuation(off, "esx3") is None
+    vcenter.content.setting.UpdateOptions([vim.option.OptionValue(key="vgpu.hotmigrate.enabled", value=True)])
+    on = run.task("vsphere_gpu_info")
+    assert (evacuation(on)["possible"], evacuation(on)["automatic"], evacuation(on)["reasons"]) == (True, True, [])
+
+
+def test_a_host_without_room_elsewhere_cannot_be_emptied(start, section, playbooks):
+    section["vms"] = [
+        running(f"{host}-{n}", "nvidia_a40-48q", host=host, extra_config=MMIO)
+        for host in ("esx1", "esx2")
+        for n in (1, 2)
+    ]
+    result = playbooks(start(section | {"hot_migrate": True})).task("vsphere_gpu_info")
+    assert not evacuation(result)["possible"]
+    assert "No other host of cluster gpu has room for VM esx1-1, esx1-2" in evacuation(result)["reasons"][0]

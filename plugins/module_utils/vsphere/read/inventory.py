@@ -38,6 +38,9 @@ HOST_PATHS = [
     "config.sharedPassthruGpuTypes",
 ]
 GPU_HOST_PATHS = ["hardware.pciDevice", "configManager.graphicsManager", "configManager.serviceSystem"]
+DRS_OPTIONS = "configurationEx.drsConfig.option"
+# The DRS option that lets DRS move VMs with vGPUs off a host that enters maintenance mode (vsphere.md 7.2).
+EVACUATION_OPTION = "VgpuMMAutomationTimeoutSecs"
 VM_PATHS = ["name", "runtime.powerState", "runtime.host", "config.template", "config.hardware.device"]
 
 
@@ -65,11 +68,15 @@ class ConfiguredGraphics:
 
 @dataclass(frozen=True)
 class ProfileFacts:
-    """A vGPU profile as described by a host of version 7.0.3 or later."""
+    """A vGPU profile as described by a host of version 7.0.3 or later.
+
+    `stun_times` are pairs of bandwidth in Mbps and estimated stun time in seconds, from 8.0.2 on.
+    """
 
     name: str
     device: int
     mig: bool
+    stun_times: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -83,6 +90,8 @@ class HostFacts:
     resource: str = ""
     datacenter_path: str = ""
     drs: bool = False
+    # The value of the DRS option for the evacuation of VMs with vGPUs, or an empty string.
+    drs_evacuation: str = ""
     version: str = ""
     connected: bool = True
     maintenance: bool = False
@@ -124,6 +133,8 @@ class VmFacts:
     bindings: Mapping[int, str] = field(default_factory=dict, hash=False)
     # Whether the VM renders on a GPU of the host through vSphere's own virtual graphics (vSGA).
     vsga: bool = False
+    # Whether the VM has a whole PCI device of its host.
+    passthrough: bool = False
     reference: Any = field(default=None, compare=False, repr=False)
 
     @property
@@ -175,7 +186,7 @@ def read_hosts(session: Session) -> list[HostFacts]:
     wanted = {
         vim.HostSystem: HOST_PATHS,
         vim.ComputeResource: resource_paths,
-        vim.ClusterComputeResource: [*resource_paths, "configurationEx.drsConfig.enabled"],
+        vim.ClusterComputeResource: [*resource_paths, "configurationEx.drsConfig.enabled", DRS_OPTIONS],
         vim.Datacenter: ["name", "parent"],
         vim.Folder: ["name", "parent"],
     }
@@ -211,6 +222,9 @@ def _host(
         resource=parent if resource else "",
         datacenter_path=datacenter_path,
         drs=bool(resource.get("configurationEx.drsConfig.enabled")),
+        drs_evacuation=next(
+            (str(option.value) for option in resource.get(DRS_OPTIONS) or [] if option.key == EVACUATION_OPTION), ""
+        ),
         version=found.get("config.product.version") or "",
         connected=found.get("runtime.connectionState") == "connected",
         maintenance=bool(found.get("runtime.inMaintenanceMode")),
@@ -378,8 +392,15 @@ def _vm(reference: Any, found: Properties, vgpu: Any, bindings: Mapping[int, str
         vgpus=tuple((device.key, device.backing.vgpu) for device in devices if isinstance(device.backing, vgpu)),
         bindings=bindings,
         vsga=any(_renders_on_hardware(device) for device in devices),
+        passthrough=any(_is_whole_device(device) for device in devices),
         reference=reference,
     )
+
+
+def _is_whole_device(device: Any) -> bool:
+    """Return whether a device is passed through as a whole. Only such backings have these fields (vsphere.md 1.1)."""
+    backing = getattr(device, "backing", None)
+    return hasattr(backing, "allowedDevice") or (hasattr(backing, "systemId") and hasattr(backing, "vendorId"))
 
 
 def _renders_on_hardware(device: Any) -> bool:
@@ -410,8 +431,17 @@ class _ProfileDetails:
         subject = Operation(f"tell what host {host.name} offers", host=host.name)
         target = self._session.call(subject, host.browser.QueryConfigTarget, host=host.reference)
         details = tuple(
-            ProfileFacts(entry.profileName, entry.deviceVendorId, entry.profileSharing == "mig")
+            ProfileFacts(
+                entry.profileName,
+                entry.deviceVendorId,
+                entry.profileSharing == "mig",
+                _stun_times(entry) if self._session.has("8.0.2") else (),
+            )
             for entry in (target.vgpuProfileInfo if target else None) or []
         )
         devices = (target.vgpuDeviceInfo if target else None) or []
         return details, {entry.deviceVendorId: entry.maxFbSizeInGib * 1024 for entry in devices}
+
+
+def _stun_times(entry: Any) -> tuple[tuple[int, int], ...]:
+    return tuple((int(one.migrationBW), int(one.stunTime)) for one in entry.stunTimeEstimates or [])

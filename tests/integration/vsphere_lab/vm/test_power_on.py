@@ -148,7 +148,8 @@ def test_fact_9_5_a_reset_keeps_the_gpu(vcenter):
     assert vcenter.vms_per_gpu("esx1") == [["vm"], []]
 
 
-def test_fact_9_5_vmotion_moves_the_booking(vcenter):
+def test_fact_9_5_vmotion_moves_the_booking(start, section):
+    vcenter = start(section | {"hot_migrate": True})
     vm = vcenter.running("vm", "nvidia_a40-4q", host=vcenter.host("esx1"))
     vcenter.wait(vm.RelocateVM_Task(vim.vm.RelocateSpec(host=vcenter.host("esx2"))))
     assert vcenter.vms_per_gpu("esx1") == [[], []]
@@ -157,18 +158,30 @@ def test_fact_9_5_vmotion_moves_the_booking(vcenter):
     assert vm not in vcenter.host("esx1").vm
 
 
-def test_fact_9_5_vmotion_to_a_host_without_gpus_is_refused(vcenter):
+def test_fact_9_5_vmotion_to_a_host_without_gpus_is_refused(start, section):
+    vcenter = start(section | {"hot_migrate": True})
     vm = vcenter.running("vm", "nvidia_a40-4q", host=vcenter.host("esx1"))
     fault = vcenter.refused(vm.RelocateVM_Task(vim.vm.RelocateSpec(host=vcenter.host("esx3"))))
     assert isinstance(fault, vim.fault.DeviceNotSupported)
     assert vcenter.vms_per_gpu("esx1") == [["vm"], []]
 
 
-def test_fact_4_11_vmotion_of_vgpus_can_be_off(start, section):
-    vcenter = start(section | {"hot_migrate": False})
+def test_fact_7_1_vmotion_of_vgpus_is_off_by_default_and_a_setting_takes_effect_at_once(vcenter):
     vm = vcenter.running("vm", "nvidia_a40-4q", host=vcenter.host("esx1"))
-    fault = vcenter.refused(vm.RelocateVM_Task(vim.vm.RelocateSpec(host=vcenter.host("esx2"))))
-    assert isinstance(fault, vim.fault.VMotionNotSupported)
+    there = vim.vm.RelocateSpec(host=vcenter.host("esx2"))
+    assert isinstance(vcenter.refused(vm.RelocateVM_Task(there)), vim.fault.VMotionNotSupported)
+    setting = vim.option.OptionValue(key="vgpu.hotmigrate.enabled", value=True)
+    vcenter.content.setting.UpdateOptions([setting])
+    vcenter.wait(vm.RelocateVM_Task(there))
+    assert vm.runtime.host.name == "esx2"
+
+
+def test_fact_7_2_drs_evacuates_vgpus_only_with_its_option(start, section):
+    section["clusters"][0] |= {"drs": "fully_automated", "drs_options": {"VgpuMMAutomationTimeoutSecs": "-1"}}
+    vcenter = start(section | {"hot_migrate": True})
+    vm = vcenter.running("vm", "nvidia_a40-4q", host=vcenter.host("esx1"))
+    vcenter.wait(vcenter.host("esx1").EnterMaintenanceMode_Task(0))
+    assert vm.runtime.host.name == "esx2"
 
 
 def test_fact_9_5_a_host_in_maintenance_takes_no_vm(vcenter, start_off):

@@ -197,3 +197,15 @@ def test_a_lost_reservation_is_repaired_only_on_a_vm_that_is_off() -> None:
     ]
     assert drift[1]["moid"] == "vm-off"
     assert drift[1]["text"].endswith(": its memory is not reserved; its MMIO region is too small.")
+
+
+@pytest.mark.parametrize(("asked", "kinds"), [(False, []), (True, ["cannot_be_emptied"])])
+def test_hosts_that_cannot_be_emptied_are_findings_on_demand(asked, kinds):
+    blocked = {"possible": False, "automatic": False, "reasons": ["It is off."], "vms": [{"name": "trainer"}]}
+    nodes = [
+        {"name": "esx1", "evacuation": blocked},
+        {"name": "esx2", "evacuation": {**blocked, "possible": True}},
+        {"name": "esx3", "evacuation": None},
+    ]
+    drift = vsphere_drift({"findings": [], "nodes": nodes}, evacuation=asked)
+    assert [(one["kind"], one["device"]) for one in drift] == [(kind, "esx1") for kind in kinds]

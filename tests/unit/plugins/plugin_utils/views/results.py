@@ -8,7 +8,7 @@ from typing import Any
 from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.model import Fleet
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.counts import VsphereAvailability
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.read.fleet import Snapshot
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.result import records
+from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.result import nodes, records
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.result.findings import findings
 
 Json = dict[str, Any]
@@ -29,7 +29,7 @@ def harvester_info(fleet: Fleet, findings: Sequence[Json] = ()) -> Json:
 
 def vsphere_info(found: Snapshot) -> Json:
     return {
-        "nodes": records.node_records(found, found.fleet),
+        "nodes": nodes.node_records(found, found.fleet),
         "vgpus": records.vgpu_records(found.fleet),
         "claims": [claim.as_dict() for claim in found.fleet.ordered_claims],
         "findings": [one.as_dict() for one in findings(found)],

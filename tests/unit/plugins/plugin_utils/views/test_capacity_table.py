@@ -166,3 +166,23 @@ def test_a_gpu_without_a_known_memory_has_no_bar() -> None:
 
 def test_a_gpu_that_is_not_enabled_for_vgpus_says_so() -> None:
     assert gpu_lines(off("n1:a"))[1].endswith("not enabled")
+
+
+def test_hosts_with_running_vgpus_say_whether_they_can_be_emptied() -> None:
+    def host(name: str, *reasons: str, possible: bool = True, automatic: bool = False, vms: int = 1) -> Json:
+        found = {"possible": possible, "automatic": automatic, "reasons": list(reasons), "vms": [{}] * vms}
+        return {"name": name, "evacuation": found}
+
+    hosts = [
+        host("esx10", automatic=True),
+        host("esx2", "DRS is off."),
+        host("esx1", "The setting is off.", possible=False),
+        host("esx3", vms=0),
+        {"name": "esx4", "evacuation": None},
+        {"name": "node-of-harvester"},
+    ]
+    assert report(platform="vsphere", hosts=hosts)["lines"] == [
+        "esx1 can be emptied: no. The setting is off.",
+        "esx2 can be emptied: yes, by hand. DRS is off.",
+        "esx10 can be emptied: yes",
+    ]
