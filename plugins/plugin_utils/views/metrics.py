@@ -79,7 +79,15 @@ DRIFT_KINDS = {
         "unrequested",
         "unused",
     ),
-    VSPHERE: ("driver_missing", "graphics_pending", "not_on_a_gpu", "not_prepared", "profile_not_offered", "vm"),
+    VSPHERE: (
+        "cannot_be_emptied",
+        "driver_missing",
+        "graphics_pending",
+        "not_on_a_gpu",
+        "not_prepared",
+        "profile_not_offered",
+        "vm",
+    ),
 }
 
 

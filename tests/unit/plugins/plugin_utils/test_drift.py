@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import pytest
 from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.model import (
     Fleet,
     Gpu,
