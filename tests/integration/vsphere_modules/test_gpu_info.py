@@ -317,3 +317,15 @@ def test_a_host_without_room_elsewhere_cannot_be_emptied(start, section, playboo
     result = playbooks(start(section | {"hot_migrate": True})).task("vsphere_gpu_info")
     assert not evacuation(result)["possible"]
     assert "No other host of cluster gpu has room for VM esx1-1, esx1-2" in evacuation(result)["reasons"][0]
+
+
+@pytest.mark.parametrize(("version", "exact"), [("9.0", False), ("9.1", True)])
+def test_vcenter_9_1_names_the_gpu_of_each_vgpu(start, section, playbooks, version, exact):
+    section["vms"] = [running("trio", *["nvidia_a40-8q"] * 3, host="esx1")]
+    vcenter = start(section, version)
+    result = playbooks(vcenter).task("vsphere_gpu_info", esxi_hosts=["esx1"])
+    assert not result.failed, result.message
+    assert {gpu["exact"] for gpu in gpus(result).values()} == {exact}
+    if exact:
+        shown = [sum(1 for slot in gpu["slots"] if slot["profile"]) for _name, gpu in sorted(gpus(result).items())]
+        assert shown == [len(card["slots"]) for card in vcenter.books["esx1"]]
