@@ -111,10 +111,10 @@ func (m *mendedWriter) Write(body []byte) (int, error) {
 	switch {
 	case m.faulty:
 		mended = emptyFault.ReplaceAllLiteral(body, []byte("<faultstring>"+words(body)+"</faultstring>"))
+	case m.fetch:
+		mended = newFields(unsetAnswer.ReplaceAllLiteral(body, []byte(`<FetchResponse xmlns="urn:vim25"></FetchResponse>`)))
 	default:
 		mended = newFields(body)
-	case m.fetch:
-		mended = unsetAnswer.ReplaceAllLiteral(body, []byte(`<FetchResponse xmlns="urn:vim25"></FetchResponse>`))
 	}
 	_, err := m.ResponseWriter.Write(mended)
 	return len(body), err
