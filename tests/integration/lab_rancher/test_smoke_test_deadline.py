@@ -1,4 +1,4 @@
-"""A smoke test whose GPU is busy ends by itself, also after a run that was killed, and touches nobody's pods."""
+"""A smoke test whose GPU is busy ends by itself, also after a run that was killed, and touches nobody's pods (SM1)."""
 
 from __future__ import annotations
 
