@@ -46,6 +46,7 @@ author:
 EXAMPLES = r"""
 - name: Read the GPUs
   vgpu.fleet.harvester_gpu_info:
+    detail: full
   register: fleet
 
 - name: Read the capacity

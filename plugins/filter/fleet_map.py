@@ -32,6 +32,7 @@ author:
 EXAMPLES = r"""
 - name: Read the GPUs of a Harvester cluster
   vgpu.fleet.harvester_gpu_info:
+    detail: full
   register: fleet
 
 - name: Write the map of the GPUs

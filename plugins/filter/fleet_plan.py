@@ -45,6 +45,7 @@ author:
 EXAMPLES = r"""
 - name: Read the GPUs
   vgpu.fleet.harvester_gpu_info:
+    detail: full
   register: fleet
 
 - name: Plan a layout without applying it

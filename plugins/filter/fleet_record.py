@@ -34,6 +34,7 @@ author:
 EXAMPLES = r"""
 - name: Read the GPUs of a Harvester cluster
   vgpu.fleet.harvester_gpu_info:
+    detail: full
   register: fleet
 
 - name: Show how much framebuffer the vGPUs occupy

@@ -74,6 +74,7 @@ seealso:
 EXAMPLES = r"""
 - name: Read the GPUs
   vgpu.fleet.harvester_gpu_info:
+    detail: full
   register: fleet
 
 - name: Write metrics for the node exporter and JSON for other programs

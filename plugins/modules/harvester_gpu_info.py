@@ -29,6 +29,15 @@ options:
       - vGPU profiles, in any spelling. Only GPUs that have one of them, or can be given one now, are returned.
     type: list
     elements: str
+  detail:
+    description:
+      - V(summary) counts the vGPUs of each GPU by profile. The result stays small enough for job events of large
+        clusters.
+      - V(full) lists every vGPU device with its profiles, owner and VMs. The filters and modules of this collection
+        that take the result of this module require it.
+    type: str
+    choices: [summary, full]
+    default: summary
 extends_documentation_fragment:
   - vgpu.fleet.harvester
 attributes:
@@ -52,12 +61,19 @@ EXAMPLES = r"""
 
 - name: Show the GPUs with their vGPUs
   ansible.builtin.debug:
-    msg: >-
-      {{ item.name }} ({{ item.board or item.possible_boards | join(' or ') }}):
-      {{ item.slots | map(attribute='profile') | select | list or 'no vGPUs' }}
+    msg: "{{ item.name }} ({{ item.board or item.possible_boards | join(' or ') }}): {{ item.vgpus or 'no vGPUs' }}"
   loop: "{{ fleet.nodes | map(attribute='gpus') | flatten }}"
   loop_control:
     label: "{{ item.name }}"
+
+- name: Read every vGPU device
+  vgpu.fleet.harvester_gpu_info:
+    detail: full
+  register: devices
+
+- name: Show the VMs that hold vGPUs
+  ansible.builtin.debug:
+    msg: "{{ devices.vgpus | map(attribute='holders') | flatten | map(attribute='name') | unique }}"
 
 - name: Read the GPUs of two nodes that have an A2-4Q or can be given one
   vgpu.fleet.harvester_gpu_info:
@@ -92,6 +108,7 @@ nodes:
       sample: true
     labels:
       description: Labels of the node.
+      returned: with O(detail=full)
       type: dict
       sample: {kubernetes.io/hostname: gpu-a}
     advertised:
@@ -99,12 +116,13 @@ nodes:
       type: dict
       sample: {NVIDIA A2-4Q: 4}
     gpus:
-      description: The GPUs of the node by address, as returned by M(vgpu.fleet.harvester_sriov_gpu).
+      description: >-
+        The GPUs of the node by address, as returned by M(vgpu.fleet.harvester_sriov_gpu) with the same O(detail).
       type: list
       elements: dict
 vgpus:
   description: The enabled vGPUs, ordered by node and address.
-  returned: success
+  returned: with O(detail=full)
   type: list
   elements: dict
   contains:
@@ -159,7 +177,7 @@ vgpus:
       elements: str
       sample: []
 profiles:
-  description: The profiles of RV(vgpus), each in all spellings.
+  description: The profiles of the enabled vGPUs, each in all spellings and with the number of vGPUs.
   returned: success
   type: list
   elements: dict
@@ -180,6 +198,14 @@ profiles:
       description: The name of the profile on vSphere.
       type: str
       sample: nvidia_a2-4q
+    total:
+      description: Number of enabled vGPUs.
+      type: int
+      sample: 4
+    in_use:
+      description: Number of vGPUs that VMs have or refer to.
+      type: int
+      sample: 1
 claims:
   description: vGPUs that VMs request by profile, while it is unknown which devices the VMs have or will get.
   returned: success
@@ -271,6 +297,11 @@ from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.result.record
     profile_records,
     vgpu_records,
 )
+from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.result.summaries import (
+    DETAIL_OPTION,
+    FULL,
+    node_summary,
+)
 from ansible_collections.vgpu.fleet.plugins.module_utils.kube.options import connection_spec
 from ansible_collections.vgpu.fleet.plugins.module_utils.module import ReadResult, finish, reporting_errors
 
@@ -282,6 +313,7 @@ def main() -> None:
             "nodes": {"type": "list", "elements": "str"},
             "gpus": {"type": "list", "elements": "str"},
             "profiles": {"type": "list", "elements": "str"},
+            **DETAIL_OPTION,
         },
         supports_check_mode=True,
     )
@@ -296,10 +328,13 @@ def read_fleet(cluster: Cluster, params: dict[str, Any]) -> ReadResult:
         profiles = [cluster.snapshot.known.resolve(profile) for profile in profiles]
     fleet = filtered(cluster.snapshot.fleet, nodes=params["nodes"], gpus=params["gpus"], profiles=profiles)
     vgpus = vgpu_records(fleet)
+    if params["detail"] == FULL:
+        records = {**fleet.as_dict(), "vgpus": vgpus}
+    else:
+        records = {**fleet.as_dict(), "nodes": [node_summary(node) for node in fleet.ordered_nodes]}
     return ReadResult(
         {
-            **fleet.as_dict(),
-            "vgpus": vgpus,
+            **records,
             "profiles": profile_records(vgpus, cluster.version),
             "findings": [finding.as_dict() for finding in findings(cluster.snapshot, fleet)],
             "harvester": {"version": str(cluster.version), "vfio_framework": cluster.version.vfio_framework},

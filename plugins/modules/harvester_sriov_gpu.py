@@ -50,6 +50,11 @@ options:
         a GPU has MIG instances, because Harvester would leave them on the GPU.
     type: bool
     default: false
+  detail:
+    description: Whether RV(gpus) counts the vGPUs of each GPU by profile (V(summary)) or lists every device (V(full)).
+    type: str
+    choices: [summary, full]
+    default: summary
 extends_documentation_fragment:
   - vgpu.fleet.harvester
   - vgpu.fleet.harvester.waiting
@@ -106,6 +111,7 @@ gpus:
       sample: gpu-a
     platform:
       description: Always V(harvester).
+      returned: with O(detail=full)
       type: str
       sample: harvester
     address:
@@ -123,6 +129,7 @@ gpus:
       sample: [A2]
     framebuffer_mib:
       description: Framebuffer of the GPU, if the platform reports it.
+      returned: with O(detail=full)
       type: int
       sample: null
     mode:
@@ -135,10 +142,12 @@ gpus:
       sample: true
     vf_capacity:
       description: Number of virtual functions; null while SR-IOV is disabled.
+      returned: with O(detail=full)
       type: int
       sample: 16
     max_instances:
       description: Maximum number of vGPUs of each profile, if the platform reports it.
+      returned: with O(detail=full)
       type: dict
       sample: {}
     unavailable_reason:
@@ -147,6 +156,7 @@ gpus:
       sample: ""
     slots:
       description: The vGPU devices of the GPU by address, empty or not.
+      returned: with O(detail=full)
       type: list
       elements: dict
       contains:
@@ -193,6 +203,21 @@ gpus:
           type: list
           elements: str
           sample: []
+    vgpus:
+      description: Number of vGPUs of each profile.
+      returned: with O(detail=summary)
+      type: dict
+      sample: {NVIDIA A2-4Q: 4}
+    in_use:
+      description: Number of vGPUs that VMs have or refer to.
+      returned: with O(detail=summary)
+      type: int
+      sample: 1
+    empty:
+      description: Number of vGPU devices without a profile.
+      returned: with O(detail=summary)
+      type: int
+      sample: 12
 steps:
   description: The steps that were applied, or in check mode would be applied, in order.
   returned: success
@@ -259,6 +284,7 @@ from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.apply.task im
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.cluster import Cluster
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.decide.sriov import SriovRequest
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.result.sriov_result import SriovResult
+from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.result.summaries import DETAIL_OPTION
 from ansible_collections.vgpu.fleet.plugins.module_utils.kube.options import connection_spec, waiting_spec
 from ansible_collections.vgpu.fleet.plugins.module_utils.module import finish, reporting_errors
 
@@ -273,6 +299,7 @@ def main() -> None:
             "state": {"type": "str", "choices": ["enabled", "disabled"], "default": "enabled"},
             "disable_vgpus": {"type": "bool", "default": False},
             "remove_mig": {"type": "bool", "default": False},
+            **DETAIL_OPTION,
         },
         required_one_of=[("gpus", "nodes")],
         supports_check_mode=True,
@@ -283,7 +310,7 @@ def main() -> None:
         task = GpuTask(Cluster.connect(params), module.check_mode, params["wait"], params["wait_timeout"])
         planned = task.plan(request)
         applied = task.apply(planned)
-        finish(module, SriovResult(planned, applied))
+        finish(module, SriovResult(planned, applied, params["detail"]))
 
 
 if __name__ == "__main__":

@@ -70,6 +70,7 @@ seealso:
 EXAMPLES = r"""
 - name: Read the GPUs
   vgpu.fleet.harvester_gpu_info:
+    detail: full
   register: fleet
 
 - name: Plan a layout in check mode

@@ -48,6 +48,8 @@ PROGRESS_ENVIRONMENT_VARIABLE = "VGPU_FLEET_PROGRESS"
 VARIABLE = "vgpu_fleet_in_process"
 ENVIRONMENT_VARIABLE = "VGPU_FLEET_IN_PROCESS"
 PROFILE = "legacy"
+# The longest result that -v prints: about a screen.
+MOST_CHARACTERS = 4000
 # Prefixes of variables that an interpreter or its libraries read only when they start.
 READ_AT_START = ("PYTHON", "LD_", "DYLD_", "LC_", "LANG", "MALLOC_", "OPENSSL_")
 
@@ -74,6 +76,17 @@ class InProcessAction(NormalAction):  # type: ignore[misc]
     _in_process = False
     _environment: Mapping[str, str] = {}
     _progress: Callable[[str], None] | None = None
+
+    def run(self, tmp: Any = None, task_vars: Any = None) -> dict[str, Any]:
+        result: dict[str, Any] = super().run(tmp, task_vars)
+        if Display().verbosity == 1 and not result.get("failed") and not self._task.no_log:
+            size = len(json.dumps(result, default=str))
+            if size > MOST_CHARACTERS:
+                # The result stays complete for `register` and for job events. Only its printed form is left out.
+                result["_ansible_verbose_override"] = True
+                host = str((task_vars or {}).get("inventory_hostname") or "")
+                show_progress(host, f"The result has {size // 1000 + 1} kB. Use -vv to print it.")
+        return result
 
     def _execute_module(self, *args: Any, **kwargs: Any) -> Any:
         task_vars = kwargs.get("task_vars") or {}

@@ -56,10 +56,10 @@ READERS = ("modules.harvester_gpu_info", "modules.vsphere_gpu_info", "modules.vg
 # A module that is not listed here carries nothing of the collection.
 MOST_PACKED = {
     "modules.harvester_addon": (27, 5_600),
-    "modules.harvester_gpu_info": (27, 5_000),
+    "modules.harvester_gpu_info": (28, 5_100),
     "modules.harvester_mig": (47, 9_600),
     "modules.harvester_reprofile": (58, 13_700),
-    "modules.harvester_sriov_gpu": (45, 9_600),
+    "modules.harvester_sriov_gpu": (46, 9_700),
     "modules.harvester_vgpu": (56, 12_100),
     "modules.harvester_vgpu_vm": (33, 7_200),
     "modules.kubernetes_session": (10, 1_600),

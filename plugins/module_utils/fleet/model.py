@@ -11,6 +11,8 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
+from ansible_collections.vgpu.fleet.plugins.module_utils.errors import FleetError
+
 HARVESTER = "harvester"
 VSPHERE = "vsphere"
 
@@ -217,6 +219,10 @@ class Gpu:
 
     @classmethod
     def from_dict(cls, record: Mapping[str, Any]) -> Gpu:
+        if "slots" not in record:
+            raise FleetError(
+                f"GPU {record['name']} counts its vGPUs.", hint="Read it with detail: full."
+            )
         taken = {name: value for name, value in record.items() if name not in ("board", "possible_boards", "slots")}
         slots = tuple(map(Slot.from_dict, record["slots"]))
         taken["sharing"], taken["blocked"] = taken.pop("vgpu_enabled"), taken.pop("unavailable_reason")

@@ -92,6 +92,12 @@ def platform_of(info: Result) -> str:
             "This is not a result of vgpu.fleet.harvester_gpu_info or vgpu.fleet.vsphere_gpu_info: it has no nodes.",
             hint="Register the module's result and pass all of it.",
         )
+    for gpu in (gpu for node in info["nodes"] for gpu in node["gpus"]):
+        if "slots" not in gpu:
+            raise NotAFleet(
+                f"The record of GPU {gpu['name']} counts its vGPUs instead of listing them.",
+                hint="Read the GPUs with detail: full.",
+            )
     for platform in (HARVESTER, VSPHERE):
         if platform in info:
             return platform

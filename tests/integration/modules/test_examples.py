@@ -32,5 +32,5 @@ def test_every_example_runs(lab_vfio: Lab, playbooks: Playbooks, tmp_path: Path)
     defaults = {"vgpu.fleet.harvester_vgpu": {"wait_timeout": 120}}
     results = playbooks.run(tasks, module_defaults=defaults)
     assert not [result.message for result in results if result.failed]
-    assert {vgpu["profile"] for vgpu in results[-2]["vgpus"]} == {"NVIDIA A2-4Q"}
+    assert {profile["type"] for profile in results[-2]["profiles"]} == {"NVIDIA A2-4Q"}
     assert lab_vfio.amounts("gpu-b")["nvidia.com/NVIDIA_A2-4Q"] == 4

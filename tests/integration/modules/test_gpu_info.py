@@ -15,7 +15,7 @@ MODULE = "harvester_gpu_info"
 def test_the_whole_fleet_in_few_requests(lab: Lab, playbooks: Playbooks) -> None:
     machine(lab, "render", spec=[A5])
     lab.mark()
-    info = playbooks.task(MODULE)
+    info = playbooks.task(MODULE, detail="full")
     requests = lab.audit(writes_only=False)
     assert writes(lab) == []
     assert len(requests) <= 8
@@ -32,11 +32,31 @@ def test_the_whole_fleet_in_few_requests(lab: Lab, playbooks: Playbooks) -> None
             "short": "A2-4Q",
             "resource": "nvidia.com/NVIDIA_A2-4Q",
             "vsphere": "nvidia_a2-4q",
+            "total": 2,
+            "in_use": 1,
         }
     ]
     assert info["vgpus"][0]["holders"] == []
     assert [(one["name"], one["running"]) for one in info["vgpus"][1]["holders"]] == [("render", False)]
     assert info["findings"] == []
+    short = playbooks.task(MODULE)
+    assert {key: short[key] for key in ("profiles", "findings", "harvester", "claims")} == {
+        key: info[key] for key in ("profiles", "findings", "harvester", "claims")
+    }
+    assert "vgpus" not in short
+    (gpu,) = short["nodes"][0]["gpus"]
+    assert gpu == {
+        "name": GPU_A,
+        "address": "0000:08:00.0",
+        "board": "A2",
+        "possible_boards": ["A2"],
+        "mode": "time_sliced",
+        "vgpu_enabled": True,
+        "unavailable_reason": "",
+        "vgpus": {"NVIDIA A2-4Q": 2},
+        "in_use": 1,
+        "empty": 14,
+    }
 
 
 @arranged(beginnings.two_4q, stays=True)
@@ -49,7 +69,7 @@ def test_filters_narrow_the_fleet(lab_vfio: Lab, playbooks: Playbooks) -> None:
         (MODULE, {"profiles": ["A2-5Q"]}),
     )
     assert [node["name"] for node in by_node["nodes"]] == ["gpu-b"]
-    assert by_node["vgpus"] == []
+    assert by_node["profiles"] == []
     assert [node["name"] for node in by_gpu["nodes"]] == ["gpu-a"]
     # The second node's GPU is still off and offers nothing yet.
     assert [node["name"] for node in by_profile["nodes"]] == ["gpu-a"]
@@ -62,7 +82,7 @@ def test_filters_narrow_the_fleet(lab_vfio: Lab, playbooks: Playbooks) -> None:
 def test_disagreements_are_found(lab: Lab, playbooks: Playbooks) -> None:
     lab.write(f"{paths.VGPUS}/{A4}", {"spec": {"vGPUTypeName": "NVIDIA A2-4C"}})
     lab.write(f"{paths.VGPUS}/{A5}", {"metadata": {"labels": {"nodename": None}}})
-    info = playbooks.task(MODULE)
+    info = playbooks.task(MODULE, detail="full")
     assert {finding["kind"]: finding["device"] for finding in info["findings"]} == {
         "type_differs": A4,
         "missing_label": A5,

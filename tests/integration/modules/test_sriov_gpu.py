@@ -26,7 +26,7 @@ MODULE = "harvester_sriov_gpu"
 def test_enabling_ends_when_every_function_offers_types_and_a_second_run_writes_nothing(
     lab: Lab, playbooks: Playbooks
 ) -> None:
-    ask = {"nodes": ["gpu-a"]}
+    ask = {"nodes": ["gpu-a"], "detail": "full"}
     predicted, done, again = playbooks.tasks(predicting(MODULE, ask), (MODULE, ask), (MODULE, ask))
     assert writes(lab, predicted) == []
     assert len(dry_runs(lab, predicted)) == 1
@@ -53,9 +53,9 @@ def test_disabling_removes_the_vgpu_devices(lab: Lab, playbooks: Playbooks) -> N
     assert predicted.steps == done.steps
     assert predicted["gpus"] == done["gpus"]
     assert done.changed
-    assert [(gpu["name"], gpu["vgpu_enabled"], gpu["slots"]) for gpu in done["gpus"]] == [
-        (GPU_A, False, []),
-        (GPU_B, False, []),
+    assert [(gpu["name"], gpu["node"], gpu["vgpu_enabled"], gpu["empty"]) for gpu in done["gpus"]] == [
+        (GPU_A, "gpu-a", False, 0),
+        (GPU_B, "gpu-b", False, 0),
     ]
     assert lab.items(paths.VGPUS) == []
     assert sorted(patched(lab, done)) == [GPU_A, GPU_B]
@@ -137,5 +137,5 @@ def test_without_waiting_the_task_only_asks(lab: Lab, playbooks: Playbooks) -> N
     assert not [event for event in requests(lab, asked) if event["verb"] == "watch"]
     # The next run waits for what this one has asked for, and changes nothing.
     assert not finished.changed
-    assert len(finished["gpus"][0]["slots"]) == 16
+    assert finished["gpus"][0]["empty"] == 16
     assert patched(lab) == [GPU_A]

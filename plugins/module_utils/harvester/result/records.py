@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
@@ -32,9 +33,11 @@ def spellings(type_name: str, version: HarvesterVersion) -> dict[str, str]:
 
 
 def profile_records(vgpus: Iterable[Record], version: HarvesterVersion) -> list[Record]:
-    """Return the spellings of the profiles of some vGPUs, once for each profile."""
-    names = {vgpu["profile"] or vgpu["requested"] for vgpu in vgpus} - {None}
-    return [spellings(name, version) for name in sorted(names)]
+    """Return the spellings of the profiles of some vGPUs and the numbers of these vGPUs, once for each profile."""
+    listed = [(name, vgpu) for vgpu in vgpus if (name := vgpu["profile"] or vgpu["requested"]) is not None]
+    total = Counter(name for name, _vgpu in listed)
+    in_use = Counter(name for name, vgpu in listed if vgpu["holders"])
+    return [{**spellings(name, version), "total": total[name], "in_use": in_use[name]} for name in sorted(total)]
 
 
 def vgpu_record(gpu: Gpu, slot: Slot) -> Record:

@@ -11,18 +11,22 @@ from dataclasses import dataclass
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.decide.sriov import SriovPlan
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.result.gpu_task import GpuTaskResult
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.result.records import Record, diff, gpu_records
+from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.result.summaries import FULL, gpu_summaries
 
 
 @dataclass(frozen=True)
 class SriovResult(GpuTaskResult[SriovPlan]):
     """The result of harvester_sriov_gpu."""
 
+    detail: str = FULL
+
     def as_result(self) -> Record:
         """Return the keys that the module documents."""
         plan = self.planned.plan
+        gpus = gpu_records if self.detail == FULL else gpu_summaries
         return {
             "changed": bool(plan.steps),
-            "gpus": gpu_records(self.applied.fleet, plan.gpus),
+            "gpus": gpus(self.applied.fleet, plan.gpus),
             "steps": self.steps,
             "unsettled": self.unsettled,
             "diff": diff(plan.fleet, plan.after, plan.gpus),

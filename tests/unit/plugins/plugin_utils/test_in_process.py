@@ -134,3 +134,29 @@ def test_a_fork_ends_with_the_wait_for_it(monkeypatch: pytest.MonkeyPatch, tmp_p
 def test_every_module_has_an_action(module: str) -> None:
     path = Path(__file__).parents[4] / "plugins" / "action" / f"{module}.py"
     assert f"    module = {module}\n" in path.read_text()
+
+
+@pytest.mark.parametrize(
+    ("verbosity", "size", "failed", "hidden"),
+    [
+        (0, 9000, False, False),
+        (1, 100, False, False),
+        (1, 9000, False, True),
+        (1, 9000, True, False),
+        (2, 9000, False, False),
+    ],
+)
+def test_a_result_that_is_longer_than_a_screen_is_not_printed_at_v(
+    verbosity: int,
+    size: int,
+    failed: bool,
+    hidden: bool,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(in_process.Display(), "verbosity", verbosity)
+    monkeypatch.setattr(in_process.NormalAction, "run", lambda *_: {"text": "x" * size, "failed": failed})
+    result = action(no_log=False).run(task_vars={"inventory_hostname": "edge-1"})
+    assert result.get("_ansible_verbose_override", False) is hidden
+    assert ("[edge-1] The result has 10 kB. Use -vv to print it." in capsys.readouterr().out) is hidden
+    assert len(result["text"]) == size
