@@ -220,9 +220,7 @@ class Gpu:
     @classmethod
     def from_dict(cls, record: Mapping[str, Any]) -> Gpu:
         if "slots" not in record:
-            raise FleetError(
-                f"GPU {record['name']} counts its vGPUs.", hint="Read it with detail: full."
-            )
+            raise FleetError(f"GPU {record['name']} counts its vGPUs.", hint="Read it with detail: full.")
         taken = {name: value for name, value in record.items() if name not in ("board", "possible_boards", "slots")}
         slots = tuple(map(Slot.from_dict, record["slots"]))
         taken["sharing"], taken["blocked"] = taken.pop("vgpu_enabled"), taken.pop("unavailable_reason")
