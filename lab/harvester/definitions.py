@@ -186,11 +186,14 @@ def _mig_definition(version: Version) -> list[Json]:
     ]
 
 
-def core_definitions() -> list[Json]:
-    """Return Harvester's own definitions, which exist from the start."""
-    condition = fields(
+def condition() -> Json:
+    return fields(
         type=STRING, status=STRING, reason=STRING, message=STRING, lastUpdateTime=STRING, lastTransitionTime=STRING
     )
+
+
+def core_definitions() -> list[Json]:
+    """Return Harvester's own definitions, which exist from the start."""
     addon_spec = fields(
         repo={"type": "string"},
         chart={"type": "string"},
@@ -206,7 +209,7 @@ def core_definitions() -> list[Json]:
             "addons",
             namespaced=True,
             spec=addon_spec,
-            status=fields(status=STRING, conditions=list_of(condition)),
+            status=fields(status=STRING, conditions=list_of(condition())),
             columns=(
                 ("HelmRepo", ".spec.repo", "string"),
                 ("ChartName", ".spec.chart", "string"),
@@ -218,7 +221,7 @@ def core_definitions() -> list[Json]:
             "Setting",
             "settings",
             top_level={"value": {"type": "string"}, "default": {"type": "string"}, "source": {"type": "string"}},
-            status=fields(conditions=list_of(condition)),
+            status=fields(conditions=list_of(condition())),
             columns=(("Value", ".value", "string"),),
         ),
     ]

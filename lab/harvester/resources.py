@@ -23,6 +23,14 @@ SETTING = Resource("Setting", "settings", "/apis/harvesterhci.io/v1beta1")
 KUBEVIRT = Resource("KubeVirt", "kubevirts", "/apis/kubevirt.io/v1", namespaced=True)
 VM = Resource("VirtualMachine", "virtualmachines", "/apis/kubevirt.io/v1", namespaced=True)
 VMI = Resource("VirtualMachineInstance", "virtualmachineinstances", "/apis/kubevirt.io/v1", namespaced=True)
+# What VMs are created from.
+IMAGE = Resource("VirtualMachineImage", "virtualmachineimages", "/apis/harvesterhci.io/v1beta1", namespaced=True)
+NETWORK = Resource(
+    "NetworkAttachmentDefinition", "network-attachment-definitions", "/apis/k8s.cni.cncf.io/v1", namespaced=True
+)
+STORAGE_CLASS = Resource("StorageClass", "storageclasses", "/apis/storage.k8s.io/v1")
+VOLUME_CLAIM = Resource("PersistentVolumeClaim", "persistentvolumeclaims", "/api/v1", namespaced=True)
+VOLUME = Resource("PersistentVolume", "persistentvolumes", "/api/v1")
 
 NODENAME_LABEL = "nodename"
 PARENT_LABEL = "harvesterhci.io/parentSRIOVGPUDevice"

@@ -28,6 +28,8 @@ ORDER = (
     r.CLAIM,
     r.DEVICE_NODE,
     r.NODE,
+    r.VOLUME_CLAIM,
+    r.VOLUME,
 )
 
 RBAC = "/apis/rbac.authorization.k8s.io/v1"

@@ -195,16 +195,8 @@ def _machines() -> list[Json]:
 
 
 def harvester_definitions() -> list[Json]:
-    """Return the definitions that machines require in addition to KubeVirt: images, networks and keys."""
+    """Return the definition of keys, which machines require in addition to images and networks."""
     return [
-        definition(
-            "harvesterhci.io",
-            "VirtualMachineImage",
-            "virtualmachineimages",
-            namespaced=True,
-            spec=ANYTHING,
-            status=fields(storageClassName=STRING, conditions=list_of(CONDITION)),
-        ),
         definition(
             "harvesterhci.io",
             "KeyPair",
@@ -212,14 +204,6 @@ def harvester_definitions() -> list[Json]:
             namespaced=True,
             spec=fields(publicKey=STRING),
             status=fields(fingerPrint=STRING, conditions=list_of(CONDITION)),
-        ),
-        definition(
-            "k8s.cni.cncf.io",
-            "NetworkAttachmentDefinition",
-            "network-attachment-definitions",
-            version="v1",
-            namespaced=True,
-            spec=fields(config=STRING),
         ),
     ]
 

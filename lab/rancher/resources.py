@@ -23,15 +23,8 @@ INFRA_MACHINE = Resource("HarvesterMachine", "harvestermachines", _INFRASTRUCTUR
 SECRET = Resource("Secret", "secrets", "/api/v1", namespaced=True)
 CONFIG_MAP = Resource("ConfigMap", "configmaps", "/api/v1", namespaced=True)
 
-# Resources of the Harvester on which the machines are created.
-IMAGE = Resource("VirtualMachineImage", "virtualmachineimages", "/apis/harvesterhci.io/v1beta1", namespaced=True)
+# A resource of the Harvester on which the machines are created. lab.harvester.resources has the others.
 KEY_PAIR = Resource("KeyPair", "keypairs", "/apis/harvesterhci.io/v1beta1", namespaced=True)
-NETWORK = Resource(
-    "NetworkAttachmentDefinition", "network-attachment-definitions", "/apis/k8s.cni.cncf.io/v1", namespaced=True
-)
-STORAGE_CLASS = Resource("StorageClass", "storageclasses", "/apis/storage.k8s.io/v1")
-CLAIM = Resource("PersistentVolumeClaim", "persistentvolumeclaims", "/api/v1", namespaced=True)
-VOLUME = Resource("PersistentVolume", "persistentvolumes", "/api/v1")
 
 # Resources of a guest cluster.
 NODE = Resource("Node", "nodes", "/api/v1")

@@ -15,7 +15,7 @@ import aiohttp
 
 from lab.clock import Clock, background
 from lab.errors import LabError
-from lab.harvester import definitions, resources as r, versions, wipe
+from lab.harvester import definitions, images, resources as r, versions, wipe
 from lab.harvester.admission import rules
 from lab.harvester.admission.webhook import WebhookServer
 from lab.harvester.cluster import CORE_RESOURCES, Cluster
@@ -23,6 +23,7 @@ from lab.harvester.controllers.addons import CONTROLLER_POD_LABELS, Addons
 from lab.harvester.controllers.allocation_annotation import AllocationNotes
 from lab.harvester.controllers.drivers import Drivers
 from lab.harvester.controllers.node_cleanup import NodeCleanup
+from lab.harvester.controllers.volumes import Volumes
 from lab.harvester.hardware import Host
 from lab.harvester.node.kubelet import Kubelet
 from lab.harvester.node.virt_handler import Guests
@@ -76,6 +77,7 @@ class Harvester:
             name: NodeProcess(self.cluster, host, self.kubelets[name].devices, self._processes_changed)
             for name, host in self.cluster.hosts.items()
         }
+        self.volumes = Volumes(self.cluster)
         self.guests = Guests(self.cluster, clients["virt-handler"])
         self.notes = AllocationNotes(
             self.cluster, self.kubelets, self.guests, lambda node: node in self.processes and self.processes[node].alive
@@ -106,11 +108,13 @@ class Harvester:
         for kubelet in self.kubelets.values():
             kubelet.run()
         await self.addons.seed()
+        await images.seed(self.cluster)
         await self._seeded()
         self.addons.run()
         self.guests.run()
         self.notes.run()
         self.cleanup.run()
+        self.volumes.run()
         self.drivers.seeding = False
         self.addons.on_driver_rollout = self.drivers.values_changed
         if self.rancher is not None:

@@ -62,6 +62,7 @@ MOST_PACKED = {
     "modules.harvester_sriov_gpu": (46, 9_700),
     "modules.harvester_vgpu": (56, 12_100),
     "modules.harvester_vgpu_vm": (33, 7_200),
+    "modules.harvester_vm_check": (10, 1_700),
     "modules.kubernetes_session": (10, 1_600),
     "modules.rancher_gpu_pool": (41, 9_100),
     "modules.vgpu_availability": (52, 10_900),

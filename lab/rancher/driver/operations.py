@@ -7,6 +7,7 @@ import string
 from typing import Any
 
 from lab.harvester import resources as h
+from lab.harvester.controllers.volumes import REMOVED_ANNOTATION
 from lab.kubernetes.client import ApiError, Client, Json
 from lab.rancher import resources as r
 from lab.rancher.driver import driver_flags, virtual_machine
@@ -52,12 +53,12 @@ async def _pre_create(client: Client, name: str, settings: Settings) -> dict[str
     storage_classes: dict[str, str] = {}
     for disk in settings.disks:
         if disk.image:
-            image = await client.get(r.IMAGE.path(*_named(disk.image, settings.namespace)))
+            image = await client.get(h.IMAGE.path(*_named(disk.image, settings.namespace)))
             storage_classes[disk.image] = (image.get("status") or {}).get("storageClassName", "")
         else:
-            await client.get(r.STORAGE_CLASS.path(disk.storage_class))
+            await client.get(h.STORAGE_CLASS.path(disk.storage_class))
     for network in settings.networks:
-        await client.get(r.NETWORK.path(*_named(network, settings.namespace)))
+        await client.get(h.NETWORK.path(*_named(network, settings.namespace)))
     if settings.key_pair:
         key_name, key_namespace = _named(settings.key_pair, settings.namespace)
         pair = await client.get(r.KEY_PAIR.path(key_name, key_namespace))
@@ -87,9 +88,7 @@ async def remove(client: Client, name: str, namespace: str) -> None:
         vm = await client.get_or_none(path)
         if vm is None:
             return
-        vm["metadata"].setdefault("annotations", {})[virtual_machine.REMOVED_ANNOTATION] = (
-            virtual_machine.removed_claims(vm)
-        )
+        vm["metadata"].setdefault("annotations", {})[REMOVED_ANNOTATION] = virtual_machine.removed_claims(vm)
         try:
             if "deletionTimestamp" not in vm["metadata"]:
                 await client.replace(path, vm)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 
 import yaml
 
+from lab.harvester.controllers.volumes import CLAIMS_ANNOTATION
 from lab.kubernetes.client import Json
 from lab.rancher.driver.driver_flags import CREATE, MASTER, Disk, DriverError, Settings
 
@@ -16,8 +17,6 @@ MACHINE_SET_LABEL = "harvesterhci.io/machineSetName"
 VM_NAME_LABEL = "harvesterhci.io/vmName"
 CLUSTER_LABEL = "guestcluster.harvesterhci.io/name"
 POOL_LABEL = "nodepool.harvesterhci.io/name"
-CLAIMS_ANNOTATION = "harvesterhci.io/volumeClaimTemplates"
-REMOVED_ANNOTATION = "harvesterhci.io/removedPersistentVolumeClaims"
 REMOVE_ALL_ANNOTATION = "harvesterhci.io/removeAllPersistentVolumeClaims"
 # Larger cloud-init data goes into a Secret.
 LONGEST_INLINE = 2048

@@ -23,7 +23,6 @@ from lab.rancher.guest import clusters
 from lab.rancher.guest.clusters import Guests
 from lab.rancher.provisioning import harvester_side
 from lab.rancher.provisioning.clusters import Clusters, credential_of
-from lab.rancher.provisioning.harvester_side import Volumes
 from lab.rancher.provisioning.machines import UNAUTHORIZED, Machines
 from lab.rancher.server import tokens
 from lab.rancher.server.proxy import LOCAL, Proxy
@@ -108,9 +107,6 @@ async def _wipe(run: RunDir) -> None:
             await wipe.empty(client, resource)
         for secret in (await client.get(r.SECRET.collection_in(r.CREDENTIALS_NAMESPACE)))["items"]:
             await client.delete(r.SECRET.path(secret["metadata"]["name"], r.CREDENTIALS_NAMESPACE))
-    async with Client.from_kubeconfig(run.kubeconfig("harvester")) as client:
-        for resource in (r.CLAIM, r.VOLUME):
-            await wipe.empty(client, resource)
 
 
 class Rancher:
@@ -124,7 +120,6 @@ class Rancher:
         self._machines = Machines(self.world, harvester, self._guests, self._driver, self._credential_trouble)
         self._guests.on_change = self._machines.look_again
         self._clusters = Clusters(self.world, self._guests)
-        self._volumes = Volumes(harvester)
 
     async def start(self) -> None:
         await self.proxy.start(self._run.read()["rancher"]["port"])
@@ -141,7 +136,6 @@ class Rancher:
         await self._seed()
         self._endless = WorkQueue(self.world.clock, "credential tokens", self._keep_valid, workers=1)
         self.world[r.SECRET].listen(self._credential_noticed)
-        self._volumes.run()
         self._machines.run()
         self._clusters.run()
 
