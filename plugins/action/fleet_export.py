@@ -20,7 +20,7 @@ from ansible_collections.vgpu.fleet.plugins.plugin_utils.views.metrics import (
 )
 from ansible_collections.vgpu.fleet.plugins.plugin_utils.views.page import map_page
 from ansible_collections.vgpu.fleet.plugins.plugin_utils.views.record import fleet_record
-from ansible_collections.vgpu.fleet.plugins.plugin_utils.views.shared_file import rewrite
+from ansible_collections.vgpu.fleet.plugins.plugin_utils.views.shared_file import output_folder, output_path, rewrite
 
 ARGUMENTS = {
     "cluster": {"type": "str"},
@@ -32,6 +32,8 @@ ARGUMENTS = {
     "json": {"type": "path"},
     "html": {"type": "path"},
 }
+
+PATHS = ("metrics", "json", "html")
 
 
 class ActionModule(ActionBase):  # type: ignore[misc]
@@ -48,6 +50,8 @@ class ActionModule(ActionBase):  # type: ignore[misc]
             required_one_of=[("info", "findings"), ("metrics", "json", "html")],
             required_by={"json": ("info",), "html": ("info",), "findings": ("platform",)},
         )
+        folder = output_folder(self._templar, task_vars)
+        args = {name: output_path(value, folder) if name in PATHS and value else value for name, value in args.items()}
         cluster = args["cluster"] or str((task_vars or {}).get("inventory_hostname", ""))
         result["changed"] = False
         try:

@@ -13,7 +13,7 @@ from ansible.plugins.action import ActionBase
 from ansible_collections.vgpu.fleet.plugins.module_utils.errors import FleetError
 from ansible_collections.vgpu.fleet.plugins.plugin_utils.views.page import plan_page
 from ansible_collections.vgpu.fleet.plugins.plugin_utils.views.plan import fleet_plan
-from ansible_collections.vgpu.fleet.plugins.plugin_utils.views.shared_file import rewrite
+from ansible_collections.vgpu.fleet.plugins.plugin_utils.views.shared_file import output_folder, output_path, rewrite
 
 ARGUMENTS = {
     "results": {"type": "raw", "required": True},
@@ -48,9 +48,8 @@ class ActionModule(ActionBase):  # type: ignore[misc]
             result.update({key: plan[key] for key in ("summary", "lines", "steps", "stops", "waits", "notes")}, file="")
             if args["html"]:
                 now, run = time.time(), this_run()
-                result["file"] = rewrite(
-                    args["html"], lambda existing: plan_page(plan, now, run=run, existing=existing)
-                )
+                page = output_path(args["html"], output_folder(self._templar, task_vars))
+                result["file"] = rewrite(page, lambda existing: plan_page(plan, now, run=run, existing=existing))
         except FleetError as error:
             result.update(failed=True, msg=str(error), error=error.as_dict())
         return result

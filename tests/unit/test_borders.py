@@ -57,7 +57,7 @@ READERS = ("modules.harvester_gpu_info", "modules.vsphere_gpu_info", "modules.vg
 MOST_PACKED = {
     "modules.harvester_addon": (27, 5_600),
     "modules.harvester_gpu_info": (28, 5_100),
-    "modules.harvester_mig": (47, 9_600),
+    "modules.harvester_mig": (47, 9_700),
     "modules.harvester_reprofile": (58, 13_700),
     "modules.harvester_sriov_gpu": (46, 9_700),
     "modules.harvester_vgpu": (56, 12_100),

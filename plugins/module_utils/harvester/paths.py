@@ -42,6 +42,14 @@ PCIDEVICES_DAEMONSET = "harvester-pcidevices-controller"
 DRIVER_DAEMONSET = "nvidia-driver-runtime"
 
 
+def restart_command(node: str) -> str:
+    """Return the command that restarts the pcidevices controller of a node. Running VMs keep their devices."""
+    return (
+        f"kubectl -n {SYSTEM_NAMESPACE} delete pod -l app.kubernetes.io/name={PCIDEVICES_DAEMONSET}"
+        f" --field-selector spec.nodeName={node}"
+    )
+
+
 def device_name(node: str, address: str) -> str:
     """Return the object name of a PCI function: the node's name, then the address without punctuation."""
     return f"{node}-{address.replace(':', '').replace('.', '')}"

@@ -157,6 +157,23 @@ def results(
     return sorted(found, key=lambda result: str(result["node"]))
 
 
+def lines(found: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Return a line for each node: which GPUs passed, and how long the test took."""
+    return [_line(one) for one in found]
+
+
+def _line(result: Mapping[str, Any]) -> str:
+    count = result["gpus"]
+    named = [
+        f"{licence['gpu']}, {'licensed' if licence['licensed'] else 'not licensed'}" for licence in result["licences"]
+    ]
+    gpus = f"{count} GPU{'' if count == 1 else 's'}" + (f" ({'; '.join(named)})" if named else "")
+    if not result["passed"]:
+        return f"Node {result['node']}: FAILED on {gpus}"
+    took = "" if result["seconds"] is None else f" in {result['seconds']} s"
+    return f"Node {result['node']}: {PASSED} on {gpus}{took}"
+
+
 def _seconds(status: Mapping[str, Any]) -> int | None:
     if not status.get("startTime") or not status.get("completionTime"):
         return None

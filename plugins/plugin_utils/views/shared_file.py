@@ -10,16 +10,28 @@ import contextlib
 import fcntl
 import os
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 from ansible_collections.vgpu.fleet.plugins.module_utils.errors import FleetError
 
 MODE = 0o644
+OUTPUT_VARIABLE = "vgpu_fleet_output_dir"
 
 
 class CannotWrite(FleetError):
     code = "cannot_write"
+
+
+def output_folder(templar: Any, task_vars: Mapping[str, Any] | None) -> str:
+    """Return the folder for relative paths that the user has chosen for the run, or an empty text."""
+    return str(templar.template((task_vars or {}).get(OUTPUT_VARIABLE) or ""))
+
+
+def output_path(path: str, folder: str) -> str:
+    """Return a path of a task, relative to the output folder of the run if there is one."""
+    return path if not path or not folder else os.path.join(os.path.expanduser(folder), os.path.expanduser(path))
 
 
 def rewrite(path: str, change: Callable[[str], str], *, dry_run: bool = False) -> str:

@@ -92,7 +92,8 @@ def test_drift_is_told_then_repaired_and_then_only_that_is_left_which_nobody_can
 
     mended = runs.playbook("drift", {**DECLARED, **REPAIR, **FAIL})
     assert mended.status == "failed"
-    assert mended.failure == f"vGPU {B4} is configured as {Q4}, but node gpu-b does not offer it."
+    told = f"vGPU {B4} is configured as {Q4}, but node gpu-b does not offer it. If it stays so: kubectl"
+    assert mended.failure.startswith(told)
     assert set(found(mended)) == {("not_allocatable", B4), ("unused", Q4)}
     assert lab.amounts("gpu-a") == {A2_4Q: 4}
     assert driver_location(lab) == LOCATION

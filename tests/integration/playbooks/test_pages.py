@@ -11,8 +11,8 @@ from tests.integration.playbooks.pages import Page, Reader
 from tests.integration.playbooks.runs import Runs
 
 
-def test_getting_started_runs_as_written_on_the_lab_that_it_proposes(running: Lab, tmp_path: Path) -> None:
-    lab = running.begin(scenario="bare")
+def test_getting_started_runs_as_written_on_the_lab_that_it_proposes(bare: Lab, tmp_path: Path) -> None:
+    lab = bare
     page = Page.read("docs/getting-started.md")
     *_exports, foreseen, done, capacity = Reader(tmp_path, lab.env).follow(page)
     assert "Once the GPUs are known" in foreseen
@@ -22,8 +22,8 @@ def test_getting_started_runs_as_written_on_the_lab_that_it_proposes(running: La
     assert [vm["metadata"]["name"] for vm in lab.items(VMS)] == ["trainer"]
 
 
-def test_what_a_vm_lacks_is_reported_before_the_first_change(running: Lab, runs: Runs) -> None:
-    lab = running.begin(scenario="bare")
+def test_what_a_vm_lacks_is_reported_before_the_first_change(bare: Lab, runs: Runs) -> None:
+    lab = bare
     lab.mark()
     run = runs.playbook(
         "harvester_gpu_cluster",
@@ -48,7 +48,7 @@ def test_what_a_vm_lacks_is_reported_before_the_first_change(running: Lab, runs:
         assert text in run.failure
 
 
-def test_what_a_vm_on_vsphere_lacks_is_reported_before_the_hosts_are_configured(lab: Lab, runs: Runs) -> None:
+def test_what_a_vm_on_vsphere_lacks_is_reported_before_the_hosts_are_configured(bare: Lab, runs: Runs) -> None:
     run = runs.playbook(
         "vsphere_gpu_cluster",
         {

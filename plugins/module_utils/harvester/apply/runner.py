@@ -428,7 +428,7 @@ class StepRunner:
             self.outcome.warnings.append(
                 f"Node {condition.node}: {condition.missing(seen)} for {condition.resource}, though all are configured."
                 " Its device plugin has lost count of a vGPU that was enabled again;"
-                f" restart the {r.PCIDEVICES_DAEMONSET} pod on that node."
+                f" restart the {r.PCIDEVICES_DAEMONSET} pod on that node: {r.restart_command(condition.node)}"
             )
 
     def _await_counts(self, conditions: Sequence[NodeAllocatable], seen: Watcher) -> list[NodeAllocatable]:

@@ -92,7 +92,7 @@ def _of_slot(snapshot: Snapshot, gpu: Gpu, slot: Slot) -> Iterator[Finding]:
         yield Finding("unrequested", slot.name, text)
     elif slot.state == "configured":
         text = f"vGPU {slot.name} is configured as {slot.profile}, but node {gpu.node} does not offer it."
-        yield Finding("not_allocatable", slot.name, text)
+        yield Finding("not_allocatable", slot.name, f"{text} If it stays so: {r.restart_command(gpu.node)}")
     elif slot.empty and handed_out:
         text = f"vGPU {slot.name} is disabled, but node {gpu.node} still offers it as {handed_out}."
         yield Finding("claim_left_behind", slot.name, text)
