@@ -22,7 +22,14 @@ from ansible_collections.vgpu.fleet.plugins.plugin_utils.in_process import PROGR
 from ansible_collections.vgpu.fleet.plugins.plugin_utils.views.shared_file import OUTPUT_VARIABLE
 
 # Variables of playbooks that belong to no role.
-PLAYBOOK_PREFIXES = ("vgpu_fleet_", "vgpu_plan_", "vgpu_survey_", "vgpu_teardown_", "vsphere_gpu_cluster_")
+PLAYBOOK_PREFIXES = (
+    "vgpu_export_",
+    "vgpu_fleet_",
+    "vgpu_plan_",
+    "vgpu_survey_",
+    "vgpu_teardown_",
+    "vsphere_gpu_cluster_",
+)
 # Variables that action plugins read.
 PLUGIN_VARIABLES = (OUTPUT_VARIABLE, PROGRESS_VARIABLE, VARIABLE)
 # Users may well have variables of their own with similar names, so a similar name is only worth a warning.
