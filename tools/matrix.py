@@ -2,8 +2,8 @@
 
 Each line gets a virtual environment below build/matrix with a Python that it supports, the newest release of the line
 and the run-time requirements of the collection. The collection is the tarball of build/dist. Collections that it
-depends on are those of the development environment. A Python that this machine lacks is reported, and its lines are
-left out.
+depends on are those of the development environment. uv installs a Python that this machine lacks. If it cannot, that
+is reported, and the line is left out.
 """
 
 from __future__ import annotations
@@ -112,10 +112,11 @@ class Environment:
 
 
 def find_python(line: Line) -> str | None:
-    """Return the first supported Python that this machine has, on the path or installed by pyenv."""
-    pyenv = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv") / "versions"
+    """Return the first supported Python of this machine, on the path, of pyenv or of uv, which may install it."""
     for version in line.pythons:
-        installed = sorted(map(str, pyenv.glob(f"{version}.*/bin/python{version}")))
+        installed = sorted(
+            str(found) for root in _pyenv_roots() for found in root.glob(f"{version}.*/bin/python{version}")
+        )
         for candidate in (f"python{version}", *installed):
             try:
                 # A shim of pyenv is on the path even if it leads nowhere.
@@ -123,7 +124,27 @@ def find_python(line: Line) -> str | None:
             except (OSError, subprocess.CalledProcessError):
                 continue
             return candidate
+    for version in line.pythons:
+        if found := _python_of_uv(version):
+            return found
     return None
+
+
+def _pyenv_roots() -> list[Path]:
+    """Return the folders with the Pythons of pyenv. The home folder of a test may be another one."""
+    shims = [Path(folder).parent for folder in os.environ.get("PATH", "").split(":") if folder.endswith("/shims")]
+    named = [Path(os.environ["PYENV_ROOT"])] if os.environ.get("PYENV_ROOT") else []
+    return [root / "versions" for root in dict.fromkeys([*named, Path.home() / ".pyenv", *shims])]
+
+
+def _python_of_uv(version: str) -> str | None:
+    """Return a Python that uv has or can download. Where it cannot, because there is no network, return None."""
+    try:
+        subprocess.run(["uv", "python", "install", "--quiet", version], check=True, capture_output=True, timeout=300)
+        found = subprocess.run(["uv", "python", "find", version], check=True, capture_output=True, text=True)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return found.stdout.strip() or None
 
 
 def prepare(line: Line, folder: Path = FOLDER) -> Environment | None:

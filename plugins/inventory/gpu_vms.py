@@ -158,29 +158,29 @@ compose:
   ansible_user: "'ubuntu'"
 
 # vcenter.gpu_vms.yml: a vCenter, including machines that are powered off.
----
-plugin: vgpu.fleet.gpu_vms
-platform: vsphere
-hostname: vcenter.example
-username: automation@vsphere.local
-password: "{{ lookup('ansible.builtin.env', 'VCENTER_PASSWORD') }}"
-states: [running, starting, stopped, suspended]
-groups:
-  "off": gpu_vm_state != 'running'
+# ---
+# plugin: vgpu.fleet.gpu_vms
+# platform: vsphere
+# hostname: vcenter.example
+# username: automation@vsphere.local
+# password: "{{ lookup('ansible.builtin.env', 'VCENTER_PASSWORD') }}"
+# states: [running, starting, stopped, suspended]
+# groups:
+#   "off": gpu_vm_state != 'running'
 
 # trainers.gpu_vms.yml: the machines of a Rancher pool, by their address on one network, cached for five minutes.
----
-plugin: vgpu.fleet.gpu_vms
-cluster_name: berlin
-network: nic-0
-require_address: true
-groups:
-  trainers: gpu_vm_guest_cluster == 'demo' and gpu_vm_pool == 'gpu'
-strict: true
-cache: true
-cache_plugin: ansible.builtin.jsonfile
-cache_connection: ~/.cache/gpu_vms
-cache_timeout: 300
+# ---
+# plugin: vgpu.fleet.gpu_vms
+# cluster_name: berlin
+# network: nic-0
+# require_address: true
+# groups:
+#   trainers: gpu_vm_guest_cluster == 'demo' and gpu_vm_pool == 'gpu'
+# strict: true
+# cache: true
+# cache_plugin: ansible.builtin.jsonfile
+# cache_connection: ~/.cache/gpu_vms
+# cache_timeout: 300
 """
 
 import os

@@ -111,14 +111,14 @@ EXAMPLES = r"""
 plugin: vgpu.fleet.rancher_harvesters
 
 # edge.rancher_harvesters.yml: only connected clusters, grouped by a label that they have in Rancher.
----
-plugin: vgpu.fleet.rancher_harvesters
-url: https://rancher.example
-token: "{{ lookup('ansible.builtin.env', 'EDGE_RANCHER_TOKEN') }}"
-ready_only: true
-keyed_groups:
-  - key: rancher_harvester_labels.site | default('nowhere')
-    prefix: site
+# ---
+# plugin: vgpu.fleet.rancher_harvesters
+# url: https://rancher.example
+# token: "{{ lookup('ansible.builtin.env', 'EDGE_RANCHER_TOKEN') }}"
+# ready_only: true
+# keyed_groups:
+#   - key: rancher_harvester_labels.site | default('nowhere')
+#     prefix: site
 """
 
 import os
