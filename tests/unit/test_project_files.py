@@ -81,3 +81,18 @@ def test_files_that_name_the_version_name_that_of_galaxy(name: str) -> None:
 
 def test_galaxy_links_to_the_project() -> None:
     assert all(GALAXY[key].startswith(GALAXY["repository"]) for key in ("documentation", "homepage", "issues"))
+
+
+def test_files_that_the_readme_links_to_exist() -> None:
+    text = (CHECKOUT / "README.md").read_text()
+    blob = f"{GALAXY['repository']}/blob/main/"
+    links = [link.removeprefix(blob) for link in re.findall(r"\]\(([^)#]+)", text)]
+    local = [link for link in links if "://" not in link]
+    assert len(local) > 20
+    assert [link for link in local if not (CHECKOUT / link).exists()] == []
+
+
+def test_the_readme_begins_with_what_the_collection_is_for_and_says_what_was_never_run() -> None:
+    text = (CHECKOUT / "README.md").read_text()
+    assert "An Ansible collection that provisions NVIDIA vGPUs" in text[:1200]
+    assert "has never been run on real GPUs" in text
