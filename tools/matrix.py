@@ -1,9 +1,9 @@
 """Check the built collection on every supported line of ansible-core: python -m tools.matrix [--line LINE ...]
 
 Each line gets a virtual environment below build/matrix with a Python that it supports, the newest release of the line
-and the run-time requirements of the collection. The collection is the tarball of build/dist. Collections that it
-depends on are those of the development environment. uv installs a Python that this machine lacks. If it cannot, that
-is reported, and the line is left out.
+and the run-time requirements of the collection, which are the oldest supported ones for the oldest line. The collection
+is the tarball of build/dist. Collections that it depends on are those of the development environment. uv installs a
+Python that this machine lacks. If it cannot, that is reported, and the line is left out.
 """
 
 from __future__ import annotations
@@ -44,15 +44,23 @@ class Line:
     core: str
     pythons: tuple[str, ...]
     prerelease: bool = False
+    # Whether the Python packages have the oldest supported versions instead of the newest.
+    oldest_packages: bool = False
 
     @property
     def requirement(self) -> str:
         return f"ansible-core~={self.core}.0" + ("rc1" if self.prerelease else "")
 
+    @property
+    def packages(self) -> list[str]:
+        """Return the run-time requirements of the collection, pinned to the oldest versions if asked for."""
+        lines = [line.replace(" ", "") for line in (CHECKOUT / "requirements.txt").read_text().splitlines() if line]
+        return [line.replace(">=", "==") if self.oldest_packages else line for line in lines]
+
 
 # Between them, the preferred Pythons cover all versions that a controller may have.
 LINES = (
-    Line("2.16", ("3.10", "3.11", "3.12")),
+    Line("2.16", ("3.10", "3.11", "3.12"), oldest_packages=True),
     Line("2.17", ("3.10", "3.11", "3.12")),
     Line("2.18", ("3.11", "3.12", "3.13")),
     Line("2.19", ("3.12", "3.11", "3.13")),
@@ -151,7 +159,7 @@ def prepare(line: Line, folder: Path = FOLDER) -> Environment | None:
     """Create the environment of a line, or return None if this machine has no Python for it."""
     environment = Environment(line, folder / line.core)
     stamp = environment.folder / "venv/.requirements"
-    wanted = f"{line.requirement}\n{(CHECKOUT / 'requirements.txt').read_text()}"
+    wanted = "\n".join([line.requirement, *line.packages])
     if not stamp.exists() or stamp.read_text() != wanted:
         python = find_python(line)
         if python is None:
@@ -159,7 +167,7 @@ def prepare(line: Line, folder: Path = FOLDER) -> Environment | None:
         shutil.rmtree(environment.folder, ignore_errors=True)
         environment.folder.mkdir(parents=True)
         subprocess.run([python, "-m", "venv", environment.folder / "venv"], check=True)
-        _install(environment, line.requirement, "-r", str(CHECKOUT / "requirements.txt"))
+        _install(environment, line.requirement, *line.packages)
         stamp.write_text(wanted)
     _install_collections(environment)
     for name in ("home", "tmp"):
