@@ -11,7 +11,7 @@ import yaml
 from tests.integration.api import VMS
 from tests.integration.labs import Lab
 from tests.integration.modules.beginnings import writes
-from tests.integration.playbooks.reprofiling import GPU, NAMES, OTHER_GPU, OWNER, layout, machine, runs_with
+from tests.integration.playbooks.reprofiling import GPU, NAMES, OTHER_GPU, OWNER, RESOURCE, layout, machine, state
 from tests.integration.playbooks.runs import Runs
 
 Json = dict[str, Any]
@@ -27,8 +27,12 @@ def grown(lab: Lab) -> None:
     for name, labels in (("ours", {OWNER: "vgpu.fleet", MANAGER: "vgpu.fleet"}), ("theirs", {"team": "red"})):
         made = machine(name, runStrategy="Always")
         made["metadata"]["labels"] = labels
+        devices = made["spec"]["template"]["spec"]["domain"]["devices"]
+        if not lab.vfio:
+            devices["gpus"] = [{"name": "gpu", "deviceName": RESOURCE}]
+            del devices["hostDevices"]
         lab.make(VMS, made)
-        lab.until(lambda name=name: runs_with(lab, name), real=True)  # type: ignore[misc]
+        lab.until(lambda name=name: state(lab, name) == "Running", real=True)  # type: ignore[misc]
 
 
 def exported(runs: Runs, folder: Path, platform: str) -> Json:
