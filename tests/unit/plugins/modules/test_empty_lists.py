@@ -60,6 +60,10 @@ CONTENTS = {
     ("harvester_reprofile", "vms"),
     ("harvester_reprofile", "vms.vgpus"),
     ("harvester_vgpu_vm", "vgpus"),
+    # Nothing is checked for no VM, and a VM can have no disks and networks.
+    ("harvester_vm_check", "vms"),
+    ("harvester_vm_check", "vms.disks"),
+    ("harvester_vm_check", "vms.networks"),
     ("rancher_gpu_pool", "disks"),
     ("rancher_gpu_pool", "networks"),
     ("rancher_gpu_pool", "roles"),
