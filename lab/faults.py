@@ -46,6 +46,9 @@ FAULTS = {
         Description(
             "vf-without-types", "the types of one virtual function are unreadable: the node gets no vGPUs", NODE
         ),
+        Description(
+            "mig-setup", "MIG mode cannot be enabled: GPUs offer time-sliced types until an attempt succeeds", NODE
+        ),
         Description("plugin-drift", "nodes report one allocatable vGPU too few (from 1.8 on) or too many", NODE),
         Description("permitted-list", "KubeVirt's permitted devices lack one entry and list another twice"),
         Description("kubelet-restart", "device plugins do not register again; --off restarts the process", NODE),

@@ -16,12 +16,14 @@ from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.mig import (
     format_instances,
     geometry_of,
     read_wanted,
+    vgpus_per_instance,
 )
+from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.profile import parse
 
 PAGE = Path(__file__).parents[1] / "docs/profiles.md"
 BEGIN, END = "<!-- {}: made by tools/profile_tables.py -->", "<!-- end of {} -->"
 # Boards whose cuts are listed; those of other boards differ in the sizes only.
-EXAMPLES = ("A30", "A100")
+EXAMPLES = ("A30", "A100", "RTX Pro 6000 Blackwell DC")
 
 
 def tables() -> dict[str, str]:
@@ -57,7 +59,7 @@ def _both() -> Iterator[str]:
             for number in range(max(len(sliced), len(mig))):
                 left = _cells(sliced[number : number + 1])
                 right = _cells(mig[number : number + 1])
-                instance = read_wanted(mig[number].name).size.name if mig[number : number + 1] else ""
+                instance = _instance(mig[number]) if mig[number : number + 1] else ""
                 yield f"| {gib if number == 0 else ''} GiB | {left} | {right} | {instance} |".replace("|  GiB", "| ")
         yield ""
 
@@ -67,15 +69,19 @@ def _cells(profiles: list[catalog.BoardProfile]) -> str:
 
 
 def _suffix(profile: catalog.BoardProfile) -> str:
-    parsed = read_wanted(profile.name).size.suffix if profile.mig else profile.name.rsplit("-", 1)[1]
-    return f"`{parsed}`"
+    return f"`{parse(profile.name).suffix}`"
+
+
+def _instance(profile: catalog.BoardProfile) -> str:
+    each = vgpus_per_instance(parse(profile.name).key)
+    return read_wanted(profile.name).size.name + (f", {each} on each" if each > 1 else "")
 
 
 def _cuts() -> Iterator[str]:
     for name in EXAMPLES:
         geometry = geometry_of(name)
         assert geometry
-        yield f"### The fullest cuts of an {name}\n"
+        yield f"### The fullest cuts of {name}\n"
         yield "| instances | compute slices | memory slices |"
         yield "|---|---|---|"
         plain = [size for size in geometry.sizes if not size.media]

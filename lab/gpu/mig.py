@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 FIRST_INSTANCE_ID = 11
 
@@ -18,12 +18,23 @@ class MigProfile:
     starts: tuple[int, ...]
     memory: int
     media: bool = False
+    # The memory in the name of its vGPU type, if the name of the instance has another.
+    type_gib: int | None = None
 
     @property
-    def type_suffix(self) -> str:
-        """Return the vGPU type of the instance: 1-5C for 1g.5gb, 1-5CME for 1g.5gb+me."""
-        slices, size = self.name.removesuffix("+me").removesuffix("gb").split("g.")
-        return f"{slices}-{size}C" + ("ME" if self.media else "")
+    def attribute(self) -> str:
+        """Return the end of the name, such as +gfx."""
+        return self.name.partition("gb")[2]
+
+    def serves(self, suffix: str, *, graphics: bool) -> bool:
+        """Return whether vGPUs of a type can be on the instance: 1-5C on 1g.5gb, 1-5CME on 1g.5gb+me.
+
+        On a board with graphics instances these serve all types with their slices, and other instances serve none.
+        """
+        if graphics:
+            return self.attribute == "+gfx" and suffix.startswith(f"{self.compute}-")
+        size = self.type_gib or int(self.name.split("g.")[1].split("gb")[0])
+        return suffix == f"{self.compute}-{size}C" + ("ME" if self.media else "")
 
 
 @dataclass(frozen=True)
@@ -42,13 +53,23 @@ class Geometry:
     profiles: tuple[MigProfile, ...]
     compute: int
 
+    @property
+    def graphics(self) -> bool:
+        """Return whether only instances with graphics serve vGPUs, several of one size each."""
+        return any(profile.attribute == "+gfx" for profile in self.profiles)
+
     def place(self, profile: MigProfile, instances: Sequence[MigInstance]) -> int:
         """Return the last free placement, so that small instances leave room for large ones."""
         taken = {instance.start + offset for instance in instances for offset in range(instance.profile.memory)}
         if sum(instance.profile.compute for instance in instances) + profile.compute > self.compute:
             raise NoRoom(profile.name)
-        if profile.media and any(instance.profile.media for instance in instances):
+        present = [instance.profile for instance in instances]
+        if profile.media and any(other.media for other in present):
             raise NoRoom(profile.name)
+        for one, others in ((profile, present), *((other, [profile]) for other in present)):
+            # An instance with all media engines leaves none to others.
+            if one.attribute == "+me.all" and any(other.attribute != "-me" for other in others):
+                raise NoRoom(profile.name)
         for start in reversed(profile.starts):
             if taken.isdisjoint(range(start, start + profile.memory)):
                 return start
@@ -107,6 +128,40 @@ def _seven_slices(eighth: int, quarter: int, half: int, whole: int) -> Geometry:
     )
 
 
+def _gb200() -> Geometry:
+    """Newer drivers name the instances after 186 GB, while the vGPU types keep the names of 189 GB."""
+    geometry = _seven_slices(23, 47, 93, 186)
+    types = {"23": 24, "47": 47, "93": 95, "186": 189}
+    return replace(
+        geometry,
+        profiles=tuple(
+            replace(profile, type_gib=types[profile.name.split("g.")[1].split("gb")[0]])
+            for profile in geometry.profiles
+        ),
+    )
+
+
+def _rtx_pro() -> Geometry:
+    """RTX PRO 6000 Blackwell Server Edition, as `nvidia-smi mig -lgip` lists it."""
+    one, two = (0, 1, 2, 3), (0, 2)
+    return Geometry(
+        compute=4,
+        profiles=(
+            MigProfile(14, "1g.24gb", 1, one, 1),
+            MigProfile(21, "1g.24gb+me", 1, one, 1, media=True),
+            MigProfile(47, "1g.24gb+gfx", 1, one, 1),
+            MigProfile(65, "1g.24gb+me.all", 1, one, 1, media=True),
+            MigProfile(67, "1g.24gb-me", 1, one, 1),
+            MigProfile(5, "2g.48gb", 2, two, 2),
+            MigProfile(35, "2g.48gb+gfx", 2, two, 2),
+            MigProfile(64, "2g.48gb+me.all", 2, two, 2, media=True),
+            MigProfile(66, "2g.48gb-me", 2, two, 2),
+            MigProfile(0, "4g.96gb", 4, (0,), 4),
+            MigProfile(32, "4g.96gb+gfx", 4, (0,), 4),
+        ),
+    )
+
+
 GEOMETRIES = {
     "A30": Geometry(
         compute=4,
@@ -121,6 +176,8 @@ GEOMETRIES = {
     "A100": _seven_slices(5, 10, 20, 40),
     "H100": _seven_slices(10, 20, 40, 80),
     "H100L": _seven_slices(12, 24, 47, 94),
+    "GB200": _gb200(),
+    "RTX Pro 6000 Blackwell DC": _rtx_pro(),
 }
 
 

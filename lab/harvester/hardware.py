@@ -22,6 +22,8 @@ class Vf:
     iommu_group: str
     type: VgpuType | None = None
     uuid: str = ""
+    # The GPU instance that the vGPU is on, in MIG mode.
+    instance: int | None = None
 
 
 @dataclass
@@ -87,27 +89,41 @@ class Gpu:
         return [kind for kind in self.board.types if len(taken) < kind.instances and sizes <= {kind.framebuffer_gib}]
 
     def _offered_by_instances(self, card: MigCard) -> list[VgpuType]:
-        """Return the types in MIG mode, in which each instance serves one vGPU of its own type."""
-        served = [instance.profile.type_suffix for instance in card.instances]
-        offered = []
-        for kind in self.board.mig_types:
-            suffix = kind.name.removeprefix(self.board.type_prefix)
-            used = sum(1 for other in self.vfs if other.type == kind)
-            if used < served.count(suffix):
-                offered.append(kind)
-        return offered
+        """Return the types in MIG mode: each type once, if an instance takes one more vGPU of it."""
+        return [kind for kind in self.board.mig_types if self._instance_for(card, kind) is not None]
+
+    def _instance_for(self, card: MigCard, kind: VgpuType) -> int | None:
+        """Return the instance that takes the next vGPU: the first one that fits (harvester.md 8.5).
+
+        An empty instance takes every type that it serves. After that it is full, or on a board with graphics instances
+        takes more vGPUs of the same size up to a maximum.
+        """
+        graphics = card.geometry.graphics
+        suffix = kind.name.removeprefix(self.board.type_prefix)
+        for instance in sorted(card.instances, key=lambda one: one.id):
+            if not instance.profile.serves(suffix, graphics=graphics):
+                continue
+            present = [vf.type for vf in self.vfs if vf.type is not None and vf.instance == instance.id]
+            most = kind.instances // card.geometry.available(instance.profile, []) if graphics else 1
+            alike = all(other.framebuffer_gib == kind.framebuffer_gib for other in present)
+            if alike and len(present) < most:
+                return instance.id
+        return None
 
     def configure(self, vf: Vf, type_id: str) -> None:
         possible = self.board.types if self.takes_any_type else self.offered(vf)
         kind = next((kind for kind in possible if kind.id == type_id), None)
         if kind is None:
             raise LookupError(f"error writing {type_id} to {vf.address}: the driver refuses it")
+        if self.mig_mode and self.mig is not None and kind in self.board.mig_types:
+            vf.instance = self._instance_for(self.mig, kind)
         vf.type = kind
         vf.uuid = str(uuid.uuid4())
 
     def release(self, vf: Vf) -> None:
         vf.type = None
         vf.uuid = ""
+        vf.instance = None
 
 
 @dataclass(frozen=True)
@@ -136,6 +152,8 @@ class Host:
         self.name = spec.name
         # Addresses of functions whose types cannot be read.
         self.unreadable: set[str] = set()
+        # Whether nvidia-smi fails to enable MIG mode.
+        self.mig_setup_fails = False
         self.gpus = [
             Gpu(
                 gpu.address,

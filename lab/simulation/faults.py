@@ -78,6 +78,12 @@ async def _vf_without_types(harvester: Harvester, on: bool, options: Options) ->
         host.unreadable = {cards[0].vf_addresses()[-1]} if on and cards else set()
 
 
+async def _mig_setup(harvester: Harvester, on: bool, options: Options) -> None:
+    """MIG mode cannot be enabled, for instance because the GPU is in use. Off: the next attempt succeeds."""
+    for name in nodes(harvester, options.node):
+        harvester.cluster.hosts[name].mig_setup_fails = on
+
+
 async def _plugin_drift(harvester: Harvester, on: bool, options: Options) -> None:
     drifted = [
         plugin.drift(on=on, counts_too_many=harvester.cluster.version.mdev)
@@ -177,6 +183,7 @@ _SWITCHES: dict[str, Switch] = {
     "driver-fails": _driver_fails,
     "httpendpoint": _placeholder,
     "vf-without-types": _vf_without_types,
+    "mig-setup": _mig_setup,
     "plugin-drift": _plugin_drift,
     "permitted-list": _permitted_list,
     "kubelet-restart": _kubelet_restart,

@@ -262,6 +262,11 @@ findings:
         - V(no_functions) is a GPU without virtual functions although SR-IOV is enabled.
         - V(mig_out_of_sync) is a GPU whose MIG instances could not all be created, V(mig_differs) a GPU whose instances
           differ from its MIG configuration. M(vgpu.fleet.harvester_mig) repairs both.
+        - V(mig_unstable) is a MIG-capable GPU that offers time-sliced profiles while Harvester keeps trying to put it
+          into MIG mode. When an attempt succeeds, these profiles are gone. The modules plan nothing new on it. On
+          Harvester 1.9 and later, O(ignore:mode=time_sliced) of M(vgpu.fleet.harvester_mig) ends the attempts.
+        - V(mig_serves_nothing) is a GPU with MIG instances that serve no vGPU, such as V(1g.24gb) instead of
+          V(1g.24gb+gfx). O(ignore:relayout=true) of M(vgpu.fleet.harvester_mig) replaces them.
       type: str
       sample: type_differs
     device:

@@ -15,6 +15,9 @@ description:
     instances.
   - With O(state=enabled), the task ends when each GPU has exactly the requested instances, and its vGPU devices offer
     the profiles that these serve. An instance of V(1g.5gb) serves one vGPU of the profile V(A100-1-5C).
+  - On boards with graphics instances, such as the RTX PRO 6000 Blackwell, only instances whose name ends in V(+gfx)
+    serve vGPUs, and each serves several vGPUs of one size. The task refuses instances that serve no vGPU before it
+    writes anything.
   - Before it writes anything, the module checks whether the instances fit on the GPU together.
   - Harvester creates instances one by one and stops at the first failure. The instances created until then are
     unusable, so the module removes them and reports Harvester's message. It also repairs a GPU that is already in this
@@ -48,8 +51,9 @@ options:
     suboptions:
       profile:
         description:
-          - The instance, in any spelling, such as V(1g.5gb), V(MIG 1g.5gb), or the vGPU profile that it serves, such as
-            V(A100-1-5C).
+          - The instance, in any spelling, such as V(1g.5gb), V(MIG 1g.5gb), V(1g.24gb+gfx), or a vGPU profile that it
+            serves, such as V(A100-1-5C).
+          - A vGPU profile stands for the instance with its slices, also if the driver has another name for them.
         type: str
         required: true
       count:
@@ -68,6 +72,8 @@ options:
       - The mode of the GPUs.
       - V(time_sliced) keeps MIG-capable GPUs out of MIG mode. It sets an annotation that Harvester reads from 1.9 on
         when SR-IOV is enabled. On versions that ignore the annotation, the task fails.
+      - If Harvester has not been able to put a GPU into MIG mode yet and keeps trying (finding V(mig_unstable) of
+        M(vgpu.fleet.harvester_gpu_info)), the annotation ends the attempts, and the vGPUs of the GPU stay as they are.
     type: str
     choices: [mig, time_sliced]
     default: mig
@@ -205,9 +211,16 @@ gpus:
           type: str
           sample: 3g.20gb
         type:
-          description: The vGPU profile that the instance serves; null if the board is unknown.
+          description:
+            - The vGPU profile that the instance serves; null if the board is unknown. If the instance serves several
+              profiles, the one that has the whole instance.
           type: str
           sample: GRID A100-3-20C
+        types:
+          description: All vGPU profiles that the instance serves, each with its maximum number on one instance.
+          type: dict
+          sample:
+            GRID A100-3-20C: 1
         count:
           description: Number of instances.
           type: int

@@ -154,6 +154,18 @@ gpus:
       description: Why the GPU serves no vGPUs. Empty if it can serve them.
       type: str
       sample: ""
+    mig_instances:
+      description:
+        - The instance profiles that the GPU lists in MIG mode, each with the number of its instances. On boards such as
+          the RTX PRO 6000 Blackwell an instance serves several vGPUs of one size.
+      type: dict
+      sample: {}
+    unstable_reason:
+      description:
+        - Why the mode of the GPU may change by itself, so that nothing new is planned on it. Empty if it cannot. See
+          the finding V(mig_unstable) of M(vgpu.fleet.harvester_gpu_info).
+      type: str
+      sample: ""
     slots:
       description: The vGPU devices of the GPU by address, empty or not.
       returned: with O(detail=full)

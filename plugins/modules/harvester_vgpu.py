@@ -357,8 +357,11 @@ plan:
       sample: []
     optimal:
       description:
-        - Whether the plan is proven to touch the fewest GPUs.
-        - V(false) if RV(plan.stuck) lists any vGPU.
+        - Whether the plan is proven to touch the fewest GPUs of all plans with changes as mild as its own. A plan that
+          only enables vGPUs precedes one that creates MIG instances, then one that enables SR-IOV, then one that
+          disables unused vGPUs, even if the latter would touch fewer GPUs.
+        - V(false) if RV(plan.stuck) lists any vGPU, and if the capacity of a GPU is an estimate, because its board is
+          not in the collection's table or because nothing shows which MIG instances its vGPUs share.
       type: bool
       sample: true
     stuck:

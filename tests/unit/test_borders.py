@@ -55,20 +55,20 @@ READERS = ("modules.harvester_gpu_info", "modules.vsphere_gpu_info", "modules.vg
 # Files and lines that Ansible packs for a module, the module itself included, at most. Every packed run compiles them.
 # A module that is not listed here carries nothing of the collection.
 MOST_PACKED = {
-    "modules.harvester_addon": (27, 5_600),
-    "modules.harvester_gpu_info": (28, 5_100),
-    "modules.harvester_mig": (47, 9_700),
-    "modules.harvester_reprofile": (58, 13_700),
-    "modules.harvester_sriov_gpu": (46, 9_700),
-    "modules.harvester_vgpu": (56, 12_100),
-    "modules.harvester_vgpu_vm": (33, 7_200),
+    "modules.harvester_addon": (27, 5_700),
+    "modules.harvester_gpu_info": (28, 5_200),
+    "modules.harvester_mig": (48, 10_500),
+    "modules.harvester_reprofile": (58, 14_100),
+    "modules.harvester_sriov_gpu": (47, 9_800),
+    "modules.harvester_vgpu": (57, 12_700),
+    "modules.harvester_vgpu_vm": (34, 7_600),
     "modules.harvester_vm_check": (10, 1_700),
     "modules.kubernetes_session": (10, 1_600),
-    "modules.rancher_gpu_pool": (41, 9_100),
-    "modules.vgpu_availability": (52, 10_900),
-    "modules.vsphere_gpu_host": (26, 5_400),
-    "modules.vsphere_gpu_info": (29, 5_900),
-    "modules.vsphere_vgpu_vm": (52, 9_200),
+    "modules.rancher_gpu_pool": (42, 9_500),
+    "modules.vgpu_availability": (53, 11_300),
+    "modules.vsphere_gpu_host": (27, 5_700),
+    "modules.vsphere_gpu_info": (29, 6_200),
+    "modules.vsphere_vgpu_vm": (52, 9_800),
 }
 ALONE = (1, 400)
 

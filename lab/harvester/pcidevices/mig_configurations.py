@@ -16,6 +16,10 @@ RECHECK_SECONDS = 300.0
 SYNCED, OUT_OF_SYNC, DISABLED = "synced", "out-of-sync", "disabled"
 
 
+class MigSetupFailed(Exception):
+    """Raised if MIG mode cannot be enabled. The GPU keeps its functions and offers time-sliced types."""
+
+
 def profile_status(card: MigCard) -> list[Json]:
     entries = []
     for profile in card.geometry.profiles:
@@ -46,6 +50,9 @@ async def follow_card(process: NodeProcess, obj: Json, gpu: Gpu) -> None:
     if process.cluster.version.skip_mig and annotations.get(r.SKIP_MIG_ANNOTATION) == "true":
         gpu.mig_mode = False
         return
+    if process.host.mig_setup_fails and existing is None and not gpu.mig_mode:
+        # Only the log of the process shows it, and the next attempt follows (harvester.md 5.6).
+        raise MigSetupFailed(f"error enable MIG Mode of {gpu.address}: nvidia-smi exits with status 255")
     gpu.mig_mode = True
     if existing is None:
         await _introduce(process, obj, gpu, gpu.mig)

@@ -20,6 +20,11 @@ from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.profile import (
     vsphere_name,
 )
 
+# Limits of the driver, whatever the sizes (nvidia.md 2.2).
+MAX_TIME_SLICED = 32
+MAX_PER_GPU = 48
+MAX_PER_INSTANCE = 12
+
 
 @dataclass(frozen=True)
 class BoardProfile:
@@ -54,6 +59,8 @@ class Board:
     vfs: int | None
     vfs_at_least: int
     multi_known: bool
+    # MIG-backed vGPUs exist only on instances with graphics, each of which serves several vGPUs of one size.
+    gfx: bool
     words: tuple[str, ...]
 
     @property
@@ -96,7 +103,11 @@ class Board:
 
 @dataclass(frozen=True)
 class Limit:
-    """The maximum number of vGPUs of a profile on a GPU, and its source: `live`, `catalog`, `derived` or `unknown`."""
+    """The maximum number of vGPUs of a profile on a GPU, and its source.
+
+    The source is `live`, `catalog`, `derived` (the catalog computed it), `estimated` (from the framebuffer of a board
+    that the catalog lacks) or `unknown`.
+    """
 
     count: int | None
     source: str
@@ -138,6 +149,7 @@ def _board(heading: str, words: tuple[str, ...]) -> Board:
         vfs=int(facts["vfs"]) if "vfs" in facts else None,
         vfs_at_least=int(facts.get("vfs>", facts.get("vfs", 0))),
         multi_known="multi" in facts,
+        gfx="gfx" in facts,
         words=words,
     )
 
@@ -166,6 +178,11 @@ def find_profile(type_name: str) -> BoardProfile | None:
     return board.by_key.get(parsed.key) if parsed and board else None
 
 
+def type_name_of(key: Key) -> str:
+    """Return the type name of a profile of the table by its key."""
+    return _by_board_key()[key[0]].by_key[key].name
+
+
 def type_names(board: str | None = None) -> Iterator[str]:
     """Yield the type names of one board, or of all boards."""
     chosen = boards().values() if board is None else filter(None, [find_board(board)])
@@ -185,7 +202,7 @@ def max_instances(
         return Limit(known.max_per_gpu, "derived" if known.derived else "catalog")
     parsed = parse_or_none(type_name)
     if parsed is not None and not parsed.mig and framebuffer_mib:
-        return Limit(framebuffer_mib // parsed.mib, "derived")
+        return Limit(min(framebuffer_mib // parsed.mib, MAX_TIME_SLICED), "estimated")
     return Limit(None, "unknown")
 
 

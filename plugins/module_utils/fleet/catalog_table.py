@@ -7,7 +7,8 @@
 A line without indentation is a board: name | product | architecture | framebuffer in GiB | brand in type names | PCI
 device ids | notes. Notes: `gpus=N` GPUs on one board; `sriov` if vGPUs are on virtual functions; `vfs=N` virtual
 functions, or `vfs>=N` if only a lower bound is known; `multi` if driver 510 lists the types of which a VM may have
-several.
+several; `gfx` if MIG-backed vGPUs exist only on instances with graphics (1g.24gb+gfx), each of which serves several
+vGPUs of one size.
 
 Indented lines are the profiles of the board, as suffix:instances. `~` marks a number that was computed (from a type of
 equal size or from the framebuffer) instead of read; `?` marks a type for which driver 510 does not say whether a VM may
@@ -15,7 +16,9 @@ have several.
 
 Type names and PCI ids come from NVIDIA's open kernel modules (595.45.04), instances of C and Q types from
 vgpu-device-manager 0.5.0, older boards from the type table of host driver 510.47.03. One irregularity is in the source:
-RTX8000P takes eight of 4C but twelve of 4Q.
+RTX8000P takes eight of 4C but twelve of 4Q. The files of vgpu-device-manager also have names that end in GFX, NOME or
+MEALL: these name configurations, and no driver lists such a type. The spelling of the RTX PRO 4500's types follows that
+of the RTX PRO 6000, because no public list has it.
 """
 
 from __future__ import annotations
@@ -282,23 +285,26 @@ B300X | NVIDIA HGX B300 269GB | blackwell | 269 | NVIDIA | 3182 | sriov vfs>=7
 GB200 | NVIDIA GB200 189GB | blackwell | 189 | NVIDIA | 2941 | sriov vfs>=7
     189C:1
     1-24C:7 1-24CME:1 1-47C:4 2-47C:3 3-95C:2 4-95C:1 7-189C:1
-RTX 6000D | NVIDIA RTX 6000D | blackwell | 84 | NVIDIA | 2bb9 | sriov vfs>=2
+RTX 6000D | NVIDIA RTX 6000D | blackwell | 84 | NVIDIA | 2bb9 | sriov vfs>=2 gfx
     84Q:1
     84C:1
     84A:1~
-    1-42Q:2 1-42QGFX:2 2-84Q:1 2-84QGFX:1
-    1-42C:2 1-42CGFX:2 2-84C:1 2-84CGFX:1
+    1-42Q:2 2-84Q:1
+    1-42C:2 2-84C:1
     1-42A:2~ 2-84A:1~
-RTX Pro 6000 Blackwell DC | RTX PRO 6000 Blackwell Server Edition | blackwell | 96 | NVIDIA | 2bb5 | sriov vfs>=48
+RTX Pro 4500 Blackwell DC | RTX PRO 4500 Blackwell Server Edition | blackwell | 32 | NVIDIA | 2c3a | sriov vfs>=4 gfx
+    16Q:2
+    8C:4 16C:2 32C:1
+    1-16Q:2 2-8Q:4 2-32Q:1
+    1-8C:4 1-16C:2 2-8C:4 2-16C:2 2-32C:1
+RTX Pro 6000 Blackwell DC | RTX PRO 6000 Blackwell Server Edition | blackwell | 96 | NVIDIA | 2bb5 | sriov vfs>=48 gfx
     3Q:32 4Q:24 6Q:16 8Q:12 12Q:8 16Q:6 24Q:4 32Q:3 48Q:2 96Q:1
     8C:12 12C:8 16C:6 24C:4 32C:3 48C:2 96C:1
     3A:32~ 4A:24~ 6A:16~ 8A:12~ 12A:8~ 16A:6~ 24A:4~ 32A:3~ 48A:2~ 96A:1~
-    2B:32~ 3B:32~
-    1-2Q:48 1-2QGFX:48 1-3Q:32 1-3QGFX:32 1-4Q:24 1-4QGFX:24 1-6Q:16 1-6QGFX:16 1-8Q:12 1-8QGFX:12 1-12Q:8
-    1-12QGFX:8 1-24Q:4 1-24QGFX:4 2-12Q:8 2-12QGFX:8 2-16Q:6 2-16QGFX:6 2-24Q:4 2-24QGFX:4 2-48Q:2 2-48QGFX:2
-    4-24Q:4 4-24QGFX:4 4-32Q:3 4-32QGFX:3 4-48Q:2 4-48QGFX:2 4-96Q:1 4-96QGFX:1
-    1-8C:12 1-8CGFX:12 1-12C:8 1-12CGFX:8 1-24C:4 1-24CGFX:4 2-12C:8 2-12CGFX:8 2-16C:6 2-16CGFX:6 2-24C:4
-    2-24CGFX:4 2-48C:2 2-48CGFX:2 4-24C:4 4-24CGFX:4 4-32C:3 4-32CGFX:3 4-48C:2 4-48CGFX:2 4-96C:1 4-96CGFX:1
+    2B:32 3B:32~
+    1-2Q:48 1-3Q:32 1-4Q:24 1-6Q:16 1-8Q:12 1-12Q:8 1-24Q:4 2-12Q:8 2-16Q:6 2-24Q:4 2-48Q:2
+    4-24Q:4 4-32Q:3 4-48Q:2 4-96Q:1
+    1-8C:12 1-12C:8 1-24C:4 2-12C:8 2-16C:6 2-24C:4 2-48C:2 4-24C:4 4-32C:3 4-48C:2 4-96C:1
     1-2A:48~ 1-3A:32~ 1-4A:24~ 1-6A:16~ 1-8A:12~ 1-12A:8~ 1-24A:4~ 2-12A:8~ 2-16A:6~ 2-24A:4~ 2-48A:2~ 4-24A:4~
     4-32A:3~ 4-48A:2~ 4-96A:1~
     1-2B:48~ 1-3B:32~

@@ -6,6 +6,9 @@
 
 A GPU has compute slices and memory slices. An instance begins at a multiple of its memory slices, and its compute
 slices end within the board's. This reproduces the placements of NVIDIA's MIG guide for A30, A100 and H100.
+
+On most boards an instance serves one vGPU of one type. On boards with graphics instances (RTX PRO Blackwell) only
+instances with `+gfx` serve vGPUs, and each serves several vGPUs of one size (harvester.md 8.5).
 """
 
 from __future__ import annotations
@@ -18,10 +21,20 @@ from functools import cached_property, lru_cache
 
 from ansible_collections.vgpu.fleet.plugins.module_utils.errors import FleetError
 from ansible_collections.vgpu.fleet.plugins.module_utils.fleet import catalog
-from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.profile import Key, Profile, board_key, parse_or_none
+from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.profile import Key, Profile, parse_or_none
 
-_NAME = re.compile(r"(?:MIG )?(?P<compute>[1-9])g\.(?P<gib>[0-9]+)gb(?P<media>\+me)?", re.IGNORECASE)
+_NAME = re.compile(
+    r"(?:MIG )?(?P<compute>[1-9])g\.(?P<gib>[0-9]+)gb(?P<attribute>(?:[+-][a-z0-9]+(?:\.[a-z0-9]+)*)*)", re.IGNORECASE
+)
+# The end of a type's name, and the end of the name of its instance.
 MEDIA = "ME"
+WITH_MEDIA = "+me"
+ALL_MEDIA = "+me.all"
+WITHOUT_MEDIA = "-me"
+GRAPHICS = "+gfx"
+# Two names stand for the same slices if their memory differs by less than this factor: an eighth of a GB200 is called
+# 24 or 23 GB, depending on the driver. Instances with other numbers of memory slices differ by a factor of two.
+_SAME_MEMORY = 4 / 3
 
 
 class InvalidInstance(FleetError):
@@ -30,20 +43,29 @@ class InvalidInstance(FleetError):
 
 @dataclass(frozen=True)
 class InstanceSize:
-    """The parts of an instance profile's name: 1g.5gb+me has one compute slice, 5 GiB and the media engines."""
+    """The parts of an instance profile's name: 1g.5gb+me has one compute slice, 5 GiB and the attribute +me."""
 
     compute: int
     gib: int
-    media: bool = False
+    attribute: str = ""
 
     @property
     def name(self) -> str:
-        return f"{self.compute}g.{self.gib}gb" + ("+me" if self.media else "")
+        return f"{self.compute}g.{self.gib}gb{self.attribute}"
 
     @property
-    def suffix(self) -> str:
-        """Return the last part of the vGPU type that the instance serves: 1g.5gb serves A100-1-5C."""
-        return f"{self.compute}-{self.gib}C" + (MEDIA if self.media else "")
+    def media(self) -> bool:
+        """Return whether the instance has media engines that only one instance can have."""
+        return self.attribute in (WITH_MEDIA, ALL_MEDIA)
+
+    @property
+    def graphics(self) -> bool:
+        return self.attribute == GRAPHICS
+
+    @property
+    def order(self) -> tuple[int, int, bool, str]:
+        """Return the sort key of the order of creation: the largest first."""
+        return (-self.gib, -self.compute, not self.media, self.attribute)
 
 
 @dataclass(frozen=True)
@@ -59,20 +81,55 @@ def read_size(text: str) -> InstanceSize | None:
     found = _NAME.fullmatch(" ".join(text.split()))
     if found is None:
         return None
-    return InstanceSize(int(found["compute"]), int(found["gib"]), bool(found["media"]))
+    return InstanceSize(int(found["compute"]), int(found["gib"]), found["attribute"].casefold())
 
 
 def size_of(profile: Profile | Key) -> InstanceSize | None:
     """Return the size of the instance that a vGPU type needs. Return None if the type has no instance of its own."""
-    key = profile.key if isinstance(profile, Profile) else profile
-    _board, slices, mib, series, attribute = key
-    if not slices or series != "C" or attribute not in ("", MEDIA):
+    return _size_of(profile.key if isinstance(profile, Profile) else profile)
+
+
+@lru_cache(maxsize=4096)
+def _size_of(key: Key) -> InstanceSize | None:
+    board, slices, mib, series, attribute = key
+    if not slices:
         return None
-    return InstanceSize(slices, mib // 1024, attribute == MEDIA)
+    listed = catalog.find_board(board)
+    if listed is not None and listed.gfx:
+        # The largest type of an instance has all its memory.
+        whole = max((profile.mib for profile in listed.profiles if profile.slices == slices), default=0)
+        return InstanceSize(slices, whole // 1024, GRAPHICS) if key in listed.by_key else None
+    if series != "C" or attribute not in ("", MEDIA):
+        return None
+    return InstanceSize(slices, mib // 1024, WITH_MEDIA if attribute == MEDIA else "")
+
+
+@lru_cache(maxsize=4096)
+def vgpus_per_instance(key: Key) -> int:
+    """Return how many vGPUs of a type one instance serves at most."""
+    listed, size = catalog.find_board(key[0]), _size_of(key)
+    geometry = geometry_of(key[0])
+    if listed is None or size is None or geometry is None or not listed.gfx:
+        return 1
+    return max(1, min(listed.by_key[key].max_per_gpu // geometry.most(size), catalog.MAX_PER_INSTANCE))
+
+
+def match(size: InstanceSize, among: Iterable[InstanceSize]) -> InstanceSize | None:
+    """Return the size with the same slices, by its exact name or else by its number of slices."""
+    sizes = list(among)
+    if size in sizes:
+        return size
+    alike = [
+        other
+        for other in sizes
+        if (other.compute, other.attribute) == (size.compute, size.attribute)
+        and max(other.gib, size.gib) < _SAME_MEMORY * min(other.gib, size.gib)
+    ]
+    return min(alike, key=lambda other: abs(other.gib - size.gib), default=None)
 
 
 def read_wanted(text: str) -> InstanceRequest:
-    """Parse an instance profile in any spelling: `MIG 1g.5gb`, `1g.5gb`, or the vGPU type it serves, `A100-1-5C`."""
+    """Parse an instance profile in any spelling: `MIG 1g.5gb`, `1g.5gb`, or a vGPU type it serves, `A100-1-5C`."""
     size = read_size(text)
     if size is not None:
         return InstanceRequest(size)
@@ -87,7 +144,8 @@ def read_wanted(text: str) -> InstanceRequest:
         )
     raise InvalidInstance(
         f"{text!r} is not the name of a MIG instance.",
-        hint="Write it as 1g.5gb or MIG 1g.5gb, with +me for media engines, or as the vGPU type: A100-1-5C.",
+        hint="Write it as 1g.5gb or MIG 1g.5gb, with +me for media engines or +gfx for graphics, or as the vGPU type:"
+        " A100-1-5C.",
     )
 
 
@@ -166,6 +224,10 @@ class MigGeometry:
         """Return a layout by its number among all layouts."""
         return self._counts(self._ordered[number])
 
+    def every(self) -> list[Counter[InstanceSize]]:
+        """Return all layouts, including those that leave room."""
+        return [self._counts(vector) for vector in self._ordered]
+
     def why_not(self, counts: Counts) -> str:
         """Return the rule that a layout breaks."""
         unknown = [size.name for size, count in counts.items() if count and size not in self._place]
@@ -177,6 +239,10 @@ class MigGeometry:
         media = sum(count for size, count in counts.items() if size.media)
         if media > 1:
             return f"only one instance can have the media engines, and {media} ask for them"
+        if any(count and size.attribute == ALL_MEDIA for size, count in counts.items()) and not all(
+            _beside_all_media(size) for size, count in counts.items() if count
+        ):
+            return f"one instance has all media engines, so that the others have to be of a kind with {WITHOUT_MEDIA}"
         compute = sum(size.compute * count for size, count in counts.items())
         if compute > self.compute:
             return f"it has {self.compute} compute slices, and these need {compute}"
@@ -211,12 +277,28 @@ class MigGeometry:
         for start in range(self.memory):
             for cut in states[start]:
                 states[start + 1].add(cut)
-                media = any(count for size, count in zip(self.sizes, cut, strict=True) if size.media)
+                present = [size for size, count in zip(self.sizes, cut, strict=True) if count]
                 for number, size in enumerate(self.sizes):
-                    if start in self.starts(size) and not (size.media and media):
+                    if start in self.starts(size) and not _conflict(size, present):
                         more = (*cut[:number], cut[number] + 1, *cut[number + 1 :])
                         states[start + self.memory_of(size)].add(more)
         return frozenset(states[self.memory])
+
+
+def _beside_all_media(size: InstanceSize) -> bool:
+    return size.attribute in (ALL_MEDIA, WITHOUT_MEDIA)
+
+
+def _conflict(size: InstanceSize, present: Iterable[InstanceSize]) -> bool:
+    """Return whether the media engines of an instance are taken. Instances with -me need none."""
+    for other in present:
+        if size.media and other.media:
+            return True
+        if ALL_MEDIA in (size.attribute, other.attribute) and not (
+            _beside_all_media(size) and _beside_all_media(other)
+        ):
+            return True
+    return False
 
 
 def geometry_from(names: Iterable[str]) -> MigGeometry | None:
@@ -226,11 +308,11 @@ def geometry_from(names: Iterable[str]) -> MigGeometry | None:
 
 @lru_cache(maxsize=256)
 def geometry_of(board: str) -> MigGeometry | None:
-    """Return the geometry from the catalog. Return None for boards without MIG or with several vGPUs per instance."""
+    """Return the geometry of the instances that serve vGPUs, from the catalog. Return None for boards without MIG."""
     listed = catalog.find_board(board)
     if listed is None:
         return None
-    sizes = [size_of(parsed) for parsed in (parse_or_none(one.name) for one in listed.profiles if one.mig) if parsed]
+    sizes = [_size_of(key) for key, profile in listed.by_key.items() if profile.mig]
     return None if None in sizes else _geometry(frozenset(size for size in sizes if size))
 
 
@@ -238,22 +320,59 @@ def geometry_of(board: str) -> MigGeometry | None:
 def _geometry(sizes: frozenset[InstanceSize]) -> MigGeometry | None:
     if not sizes:
         return None
-    return MigGeometry(tuple(sorted(sizes, key=lambda size: (-size.gib, -size.compute, not size.media))))
+    return MigGeometry(tuple(sorted(sizes, key=lambda size: size.order)))
+
+
+def has_graphics_instances(board: str) -> bool:
+    """Return whether the instances of a board serve several vGPUs each, and only those with +gfx."""
+    listed = catalog.find_board(board)
+    return listed is not None and listed.gfx
+
+
+@lru_cache(maxsize=1024)
+def served_keys(board: str, size: InstanceSize) -> tuple[Key, ...]:
+    """Return the vGPU types that an instance serves on a board, the largest first."""
+    listed, geometry = catalog.find_board(board), geometry_of(board)
+    known = match(size, geometry.sizes) if geometry else None
+    if listed is None or known is None:
+        return ()
+    return tuple(sorted((key for key in listed.by_key if _size_of(key) == known), key=lambda key: (-key[2], key[3:])))
+
+
+def served_types(board: str, size: InstanceSize) -> dict[str, int]:
+    """Return the names of the vGPU types that an instance serves, each with its maximum per instance."""
+    listed = catalog.find_board(board)
+    if listed is None:
+        return {}
+    return {listed.by_key[key].name: vgpus_per_instance(key) for key in served_keys(board, size)}
 
 
 def served_type(board: str, size: InstanceSize) -> str | None:
-    """Return the name of the vGPU type that an instance of this size serves on a board."""
+    """Return the vGPU type that has a whole instance of this size on a board, of series C if there is one."""
     listed = catalog.find_board(board)
-    key = (board_key(board), size.compute, size.gib * 1024, "C", MEDIA if size.media else "")
-    known = listed.by_key.get(key) if listed else None
-    return known.name if known else None
+    keys = served_keys(board, size)
+    whole = [key for key in keys if key[2] == keys[0][2]]
+    key = next((key for key in whole if key[3] == "C"), whole[0] if whole else None)
+    return listed.by_key[key].name if listed and key else None
+
+
+def serves_nothing(board: str | None, size: InstanceSize, listed: Iterable[InstanceSize]) -> bool:
+    """Return whether no vGPU can be on an instance of this size.
+
+    On a board that the catalog lacks, instances with graphics show the rule: no other instances serve vGPUs then.
+    """
+    if board and geometry_of(board):
+        return not served_keys(board, size)
+    return not size.graphics and any(other.graphics for other in listed)
 
 
 def format_instances(counts: Counts) -> str:
     """Format a layout for a message, the largest instances first."""
     parts = [
         f"{count} x {size.name}"
-        for size, count in sorted(counts.items(), key=lambda item: (-item[0].gib, -item[0].compute, item[0].media))
+        for size, count in sorted(
+            counts.items(), key=lambda item: (-item[0].gib, -item[0].compute, item[0].media, item[0].attribute)
+        )
         if count
     ]
     return ", ".join(parts) or "no instances"

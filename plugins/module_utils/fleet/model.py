@@ -176,7 +176,9 @@ class Gpu:
 
     `boards` has several entries if the platform cannot distinguish boards with the same PCI id. `max_instances` holds
     the maximum of each type on the live system, and on a GPU in MIG mode the number of instances that serve each type.
-    `blocked` is the reason why the GPU cannot be used at all, if there is one.
+    `instances` holds the instance profiles that a GPU in MIG mode lists, each with the number of its instances.
+    `blocked` is the reason why the GPU cannot be used at all, if there is one. `unstable` is the reason why its mode
+    may change by itself, so that nothing new is planned on it.
     """
 
     name: str
@@ -191,6 +193,8 @@ class Gpu:
     slots: tuple[Slot, ...] = ()
     max_instances: Mapping[str, int] = field(default_factory=dict, hash=False)
     blocked: str = ""
+    instances: Mapping[str, int] = field(default_factory=dict, hash=False)
+    unstable: str = ""
 
     @property
     def board(self) -> str | None:
@@ -214,6 +218,8 @@ class Gpu:
             "vf_capacity": self.vf_capacity,
             "max_instances": dict(sorted(self.max_instances.items())),
             "unavailable_reason": self.blocked,
+            "mig_instances": dict(sorted(self.instances.items())),
+            "unstable_reason": self.unstable,
             "slots": [slot.as_dict() for slot in self.ordered_slots],
         }
 
@@ -224,6 +230,7 @@ class Gpu:
         taken = {name: value for name, value in record.items() if name not in ("board", "possible_boards", "slots")}
         slots = tuple(map(Slot.from_dict, record["slots"]))
         taken["sharing"], taken["blocked"] = taken.pop("vgpu_enabled"), taken.pop("unavailable_reason")
+        taken["unstable"], taken["instances"] = taken.pop("unstable_reason", ""), taken.pop("mig_instances", {})
         return cls(**taken, boards=tuple(record["possible_boards"]), slots=slots)
 
 

@@ -11,7 +11,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ansible_collections.vgpu.fleet.plugins.module_utils.errors import join_names
-from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.mig import InstanceSize, format_instances, size_of
+from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.mig import (
+    InstanceSize,
+    format_instances,
+    match,
+    size_of,
+)
 from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.profile import parse_or_none
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester import paths as r
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.conditions import ObjectLookup
@@ -105,10 +110,11 @@ class MigInstancesReady(_MigCondition):
             return "it has no MIG configuration"
         if found.status == OUT_OF_SYNC:
             return f"its MIG configuration is out of sync{f' ({found.message})' if found.message else ''}"
-        if found.status != SYNCED or dict(found.instances) != {size: n for size, n in self.instances.items() if n}:
-            return f"it has {format_instances(found.instances)} and not {format_instances(self.instances)}"
+        wanted = found.own(self.instances)
+        if found.status != SYNCED or dict(found.instances) != wanted:
+            return f"it has {format_instances(found.instances)} and not {format_instances(wanted)}"
         served = set(_types(seen, self.device))
-        missing = [size.name for size, count in self.instances.items() if count and size not in served]
+        missing = [size.name for size, count in self.instances.items() if count and match(size, served) is None]
         return f"none of its vGPU devices offers what {join_names(missing)} serves" if missing else ""
 
 

@@ -18,7 +18,15 @@ from functools import cached_property, lru_cache
 
 from ansible_collections.vgpu.fleet.plugins.module_utils.errors import join_names
 from ansible_collections.vgpu.fleet.plugins.module_utils.fleet import catalog
-from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.mig import InstanceSize, geometry_of, size_of
+from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.mig import (
+    InstanceSize,
+    format_instances,
+    geometry_of,
+    match,
+    read_size,
+    size_of,
+    vgpus_per_instance,
+)
 from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.model import (
     MIG,
     VSPHERE,
@@ -28,10 +36,20 @@ from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.model import (
     Slot,
 )
 from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.profile import Key, parse_or_none
+from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.shared_instances import (
+    SharedLayouts,
+    known_use,
+    shared_layouts,
+    use_of,
+)
 
 # Profiles that can coexist on one GPU share a group: the profiles of one board and size, or all MIG profiles of a
-# board, marked by a size of -1. Lower numbers stand for the same profiles on a GPU with a new MIG layout (see `ways`).
+# board, marked by a size of -1. Lower numbers stand for the same profiles with a certain MIG layout, and with a certain
+# split of the virtual functions among them if there are too few (see `ways`).
 Group = tuple[str, int]
+
+_SPLIT = 1 << 20
+_SPLITS_TRIED = 400
 
 UNLIMITED = 1 << 30
 
@@ -41,12 +59,24 @@ def group_of(key: Key) -> Group:
 
 
 def is_cut(group: Group) -> bool:
-    return group[1] < -1
+    return group[1] < 0 and (-1 - group[1]) % _SPLIT > 0
 
 
 def family(group: Group) -> Group:
-    """Return the group of the profiles, without the MIG layout that the group may stand for."""
-    return (group[0], -1) if is_cut(group) else group
+    """Return the group of the profiles, without the MIG layout and the split that the group may stand for."""
+    return (group[0], -1) if group[1] < 0 else group
+
+
+def _with_layout(group: Group, number: int) -> Group:
+    return (group[0], -2 - number)
+
+
+def _layout_number(group: Group) -> int:
+    return (-1 - group[1]) % _SPLIT - 1
+
+
+def _split_number(group: Group) -> int:
+    return (-1 - group[1]) // _SPLIT
 
 
 @dataclass(frozen=True)
@@ -89,12 +119,14 @@ class GpuCapacity:
     """Places for new vGPUs: each lane is a number of places and the profiles that they may have.
 
     The first lane is free. If vGPUs may be removed, a second lane has the places that removing vGPUs provides. `kept`
-    are the vGPUs that certainly stay. `exact` is False if a number is an estimate.
+    are the vGPUs that certainly stay. `exact` is False if a number was computed and not read. `certain` is False if it
+    is an estimate that the hardware may contradict.
     """
 
     lanes: tuple[tuple[tuple[Key, ...], int], ...]
     kept: Mapping[Key, int]
     exact: bool = True
+    certain: bool = True
 
 
 @dataclass
@@ -138,6 +170,7 @@ class GpuState:
             (gpu.platform, gpu.boards, gpu.framebuffer_mib, gpu.mode, gpu.sharing, gpu.vf_capacity),
             (self.frozen, self.cordoned),
             frozenset(gpu.max_instances.items()),
+            frozenset(gpu.instances.items()),
             frozenset(Counter(key for _slot, key in self.held).items()),
             frozenset(self.counts.items()),
             frozenset(Counter((key, bool(slot.profile)) for slot, key in self.astray).items()),
@@ -156,7 +189,7 @@ class GpuState:
 
 def classify_slots(gpu: Gpu, node: Node | None) -> GpuState:
     """Sort the slots of a GPU by their state."""
-    site = GpuState(gpu, frozen=gpu.blocked, cordoned=bool(node and not node.schedulable))
+    site = GpuState(gpu, frozen=gpu.blocked or gpu.unstable, cordoned=bool(node and not node.schedulable))
     if not site.frozen and node and not node.ready:
         site.frozen = f"node {node.name} is not ready"
     for slot in gpu.ordered_slots:
@@ -190,23 +223,83 @@ def capacity_for(
         )
     if not gpu.sharing and not means.sriov:
         return Blocker("sriov_off", "SR-IOV is off")
+    shared = shared_layouts_of(site, group)
+    if shared:
+        return _shared_room(site, group, wanted, means, shared)
     if is_cut(group):
         return _cut_room(site, group, wanted)
     if not site.loose and not site.astray:
         means = replace(means, evict=False)
     if mig:
-        return _mig_room(site, wanted, means)
+        return _mig_room(site, group, wanted, means)
     return _equal_size_room(site, group, wanted, means)
 
 
 def ways(site: GpuState, group: Group, wanted: Iterable[Key], means: AllowedChanges) -> list[Group]:
     """Return the ways to open a GPU for a group: unchanged, and in MIG mode with each of the best layouts."""
-    geometry = geometry_of(group[0]) if means.mig and group[1] < 0 else None
-    kept = kept_instances(site, means) if geometry and site.gpu.mode == MIG else None
-    if geometry is None or kept is None:
+    shared = shared_layouts_of(site, group)
+    if shared:
+        return _shared_ways(site, group, wanted, means, shared) or [group]
+    if group[1] >= 0 or site.gpu.mode != MIG:
         return [group]
-    sizes = {size for size in map(size_of, wanted) if size}
-    return [group, *((group[0], -2 - number) for number in geometry.fullest(sizes, kept))]
+    wanted = dict.fromkeys(wanted, "")
+    found = [group]
+    geometry = geometry_of(group[0]) if means.mig else None
+    kept = kept_instances(site, means) if geometry else None
+    if geometry and kept is not None:
+        sizes = {size for size in map(size_of, wanted) if size}
+        found += [_with_layout(group, number) for number in geometry.fullest(sizes, kept)]
+    return [way for layout in found for way in _with_splits(site, layout, wanted, means)]
+
+
+def _with_splits(site: GpuState, group: Group, wanted: Mapping[Key, str], means: AllowedChanges) -> list[Group]:
+    """Return the group once for each way to share too few virtual functions among its profiles."""
+    if site.frozen or (not site.gpu.sharing and not means.sriov):
+        return [group]
+    room = _cut_places(site, group, wanted) if is_cut(group) else _mig_places(site, wanted, means)
+    return [(group[0], group[1] - number * _SPLIT) for number in range(len(_splits(room.limits, room.places)))]
+
+
+@lru_cache(maxsize=1024)
+def _splits(limits: tuple[int, ...], places: int) -> tuple[tuple[int, ...], ...]:
+    """Return every way to share places among profiles. One stands for all if there are too many."""
+    if sum(limits) <= places:
+        return (limits,)
+    found: list[tuple[int, ...]] = [()]
+    for number, limit in enumerate(limits):
+        rest = sum(limits[number + 1 :])
+        found = [
+            (*split, count)
+            for split in found
+            for count in range(min(limit, places - sum(split)), max(0, places - sum(split) - rest) - 1, -1)
+        ]
+        if len(found) > _SPLITS_TRIED:
+            return (_greedy(limits, places),)
+    return tuple(found)
+
+
+def _greedy(limits: tuple[int, ...], places: int) -> tuple[int, ...]:
+    found: list[int] = []
+    for limit in limits:
+        found.append(min(limit, places - sum(found)))
+    return tuple(found)
+
+
+@dataclass(frozen=True)
+class _Places:
+    """Profiles with a limit each, and the virtual functions that they share."""
+
+    lanes: tuple[tuple[tuple[Key, ...], int], ...]
+    places: int
+
+    @property
+    def limits(self) -> tuple[int, ...]:
+        return tuple(limit for _keys, limit in self.lanes)
+
+    def split(self, group: Group) -> tuple[tuple[tuple[Key, ...], int], ...]:
+        splits = _splits(self.limits, max(0, self.places))
+        chosen = splits[min(_split_number(group), len(splits) - 1)]
+        return tuple((keys, count) for (keys, _limit), count in zip(self.lanes, chosen, strict=True) if count > 0)
 
 
 def max_additional(site: GpuState, key: Key, name: str, means: AllowedChanges) -> int:
@@ -223,7 +316,7 @@ def kept_instances(site: GpuState, means: AllowedChanges) -> Counter[InstanceSiz
     Harvester creates instances on a GPU without any, and removes them only all together while no vGPU is enabled on the
     GPU (harvester.md 8.2 and 10.2). A vGPU with a holder therefore fixes the layout.
     """
-    if site.gpu.platform == VSPHERE or site.held:
+    if site.gpu.platform == VSPHERE or site.held or foreign_instances(site.gpu):
         return None
     if means.evict:
         return Counter()
@@ -231,32 +324,125 @@ def kept_instances(site: GpuState, means: AllowedChanges) -> Counter[InstanceSiz
 
 
 def instances_of(gpu: Gpu) -> Counter[InstanceSize]:
-    """Return the GPU instances of a GPU."""
+    """Return the GPU instances of a GPU that serve vGPUs, as the catalog names them."""
     found: Counter[InstanceSize] = Counter()
     for key, count in keyed(gpu.max_instances).items():
         size = size_of(key)
         if size and count:
-            found[size] += count
+            found[size] = max(found[size], count // vgpus_per_instance(key))
     return found
+
+
+def foreign_instances(gpu: Gpu) -> Counter[InstanceSize]:
+    """Return the GPU instances that serve no vGPU of the catalog. Someone may use them otherwise, so they are kept."""
+    geometry = geometry_of(gpu.boards[0]) if len(gpu.boards) == 1 else None
+    if geometry is None:
+        return Counter()
+    found = {read_size(name): count for name, count in gpu.instances.items() if count}
+    return Counter({size: count for size, count in found.items() if size and match(size, geometry.sizes) is None})
+
+
+def shared_layouts_of(site: GpuState, group: Group) -> SharedLayouts | None:
+    """Return the layouts of a GPU whose MIG instances serve several vGPUs each. vSphere does not report instances."""
+    return shared_layouts(group[0]) if group[1] < 0 and site.gpu.platform != VSPHERE else None
+
+
+def _shared_ways(
+    site: GpuState, group: Group, wanted: Iterable[Key], means: AllowedChanges, shared: SharedLayouts
+) -> list[Group]:
+    wanted = tuple(wanted)
+    if not site.gpu.sharing and not means.mig:
+        return []
+    stay = list(site.occupants(evict=means.evict))
+    if any(slot.profile and not known_use(shared, key) for slot, key in stay):
+        return []
+    used = shared.needed(Counter(key for _slot, key in stay if key and known_use(shared, key)))
+    has = instances_of(site.gpu)
+    found = list(shared.numbers(wanted, used, has, recut=False)) if site.gpu.sharing else []
+    kept = kept_instances(site, means) if means.mig else None
+    if kept is not None:
+        found += shared.numbers(wanted, {}, kept, recut=True)
+    return [_with_layout(group, number) for number in dict.fromkeys(found)]
+
+
+def _shared_room(
+    site: GpuState, group: Group, wanted: Mapping[Key, str], means: AllowedChanges, shared: SharedLayouts
+) -> GpuCapacity | Blocker:
+    """Return the capacity of a GPU whose MIG instances serve several vGPUs of one size each."""
+    if not is_cut(group):
+        ways = _shared_ways(site, group, wanted, replace(means, mig=False), shared)
+        if not ways:
+            return _without_instance(site, wanted, means, list(site.occupants(evict=means.evict)))
+        group = ways[0]
+    gpu, layout = site.gpu, shared.layout(_layout_number(group))
+    recut = not gpu.sharing or shared.instances(layout) != instances_of(gpu)
+    stay = [] if recut else list(site.occupants(evict=means.evict))
+    present = Counter(use_of(key) for _slot, key in stay if key)
+    taken = sum(present.values())
+    if recut:
+        places = len(gpu.slots) if gpu.sharing else virtual_functions(gpu)
+    else:
+        places = _free_functions(site, means, taken=len(stay))
+    places = min(places, catalog.MAX_PER_GPU - taken)
+    offered = None if recut or means.evict else site.offered
+    lanes: list[tuple[tuple[Key, ...], int]] = []
+    for use, count in sorted(layout.items()):
+        keys = tuple(key for key in wanted if use_of(key) == use and (offered is None or key in offered))
+        free = min(count * shared.per_instance.get(use, 0) - present[use], places)
+        if keys and free > 0:
+            lanes.append((keys, free))
+            places -= free
+    kept = _kept(stay)
+    if not lanes:
+        return _without_instance(site, wanted, means, stay)
+    # vGPUs of several sizes, or removed ones, may leave more instances in use than packed vGPUs need.
+    packed = sum(shared.needed(kept).values())
+    return GpuCapacity(tuple(lanes), kept, certain=sum(kept.values()) == packed or set(present) <= _only(wanted))
+
+
+def _only(wanted: Mapping[Key, str]) -> set[tuple[int, int]]:
+    uses = {use_of(key) for key in wanted}
+    return uses if len(uses) == 1 else set()
+
+
+def _without_instance(
+    site: GpuState, wanted: Mapping[Key, str], means: AllowedChanges, stay: list[tuple[Slot, Key | None]]
+) -> Blocker:
+    """Return why no MIG instance serves a profile."""
+    foreign = foreign_instances(site.gpu)
+    if foreign:
+        why = (
+            f"it has {format_instances(foreign)}, which serve no vGPU and are only removed by vgpu.fleet.harvester_mig"
+        )
+        return Blocker("mig_layout", why)
+    has = instances_of(site.gpu)
+    if any(size_of(key) in has for key in wanted):
+        if stay and (site.empty or means.evict):
+            return Blocker("instances", "its MIG instances are taken", _slots(stay), ", by")
+        return _without_function(site, stay)
+    if not means.mig:
+        return Blocker("mig_layout", "it has no MIG instance for it")
+    if stay:
+        why = "it has no MIG instance for it, and they change only while it has no vGPUs"
+        return Blocker("mig_layout", why, _slots(stay), ", but it has")
+    return Blocker("mig_layout", "its slices do not suffice for one more MIG instance of that kind")
 
 
 def cut_of(group: Group) -> Counter[InstanceSize]:
     """Return the GPU instances that a group stands for."""
     geometry = geometry_of(group[0]) if is_cut(group) else None
-    return geometry.cut(-2 - group[1]) if geometry else Counter()
+    return geometry.cut(_layout_number(group)) if geometry else Counter()
 
 
 def _cut_room(site: GpuState, group: Group, wanted: Mapping[Key, str]) -> GpuCapacity:
+    return GpuCapacity(_cut_places(site, group, wanted).split(group), Counter())
+
+
+def _cut_places(site: GpuState, group: Group, wanted: Mapping[Key, str]) -> _Places:
     cut = cut_of(group)
     places = len(site.gpu.slots) if site.gpu.sharing else virtual_functions(site.gpu)
-    lanes: list[tuple[tuple[Key, ...], int]] = []
-    for key in wanted:
-        size = size_of(key)
-        free = min(cut[size], places) if size else 0
-        if free > 0:
-            lanes.append(((key,), free))
-            places -= free
-    return GpuCapacity(tuple(lanes), Counter())
+    sizes = {key: size_of(key) for key in sorted(wanted)}
+    return _Places(tuple(((key,), cut[size]) for key, size in sizes.items() if size and cut[size]), places)
 
 
 def _equal_size_room(
@@ -267,7 +453,7 @@ def _equal_size_room(
     others = [(slot, key) for slot, key in stay if (group_of(key) != group if key else slot.profile)]
     if others:
         return Blocker("size", "all vGPUs of a GPU have the same size", _slots(others), ", and it has")
-    limit, exact = _limit(site, group, wanted)
+    limit, exact, certain = _limit(site, group, wanted)
     used = sum(1 for _slot, key in stay if key)
     if used >= limit:
         return Blocker("instances", f"it takes {limit} of this size", _slots(stay), " and has")
@@ -280,9 +466,9 @@ def _equal_size_room(
         return Blocker("not_offered", "the driver does not offer it there")
     most = min(limit - used, places)
     if not means.evict:
-        return GpuCapacity(((keys, most),), _kept(stay), exact)
+        return GpuCapacity(((keys, most),), _kept(stay), exact, certain)
     free = min(most, _free_beside(site, group, limit))
-    return GpuCapacity(((keys, free), (keys, most - free)), _kept(stay), exact)
+    return GpuCapacity(((keys, free), (keys, most - free)), _kept(stay), exact, certain)
 
 
 def _free_beside(site: GpuState, group: Group, limit: int) -> int:
@@ -293,22 +479,30 @@ def _free_beside(site: GpuState, group: Group, limit: int) -> int:
     return max(0, min(limit - len(present), _free_functions(site, AllowedChanges(), taken=0)))
 
 
-def _mig_room(site: GpuState, wanted: Mapping[Key, str], means: AllowedChanges) -> GpuCapacity | Blocker:
+def _mig_places(site: GpuState, wanted: Mapping[Key, str], means: AllowedChanges) -> _Places:
+    if not site.loose and not site.astray:
+        means = replace(means, evict=False)
     stay = list(site.occupants(evict=means.evict))
     kept = _kept(stay)
     instances = keyed(site.gpu.max_instances)
-    offered = site.offered
-    places = _free_functions(site, means, taken=len(stay))
     lanes: list[tuple[tuple[Key, ...], int]] = []
-    for key in wanted:
+    for key in sorted(wanted):
         # A profile that is available without a count fits at least once.
-        free = instances[key] - kept[key] if key in instances else int(offered is not None and key in offered)
-        free = min(free, places)
+        free = instances[key] - kept[key] if key in instances else int(bool(site.offered and key in site.offered))
         if free > 0:
             lanes.append(((key,), free))
-            places -= free
+    return _Places(tuple(lanes), _free_functions(site, means, taken=len(stay)))
+
+
+def _mig_room(site: GpuState, group: Group, wanted: Mapping[Key, str], means: AllowedChanges) -> GpuCapacity | Blocker:
+    stay = list(site.occupants(evict=means.evict))
+    kept = _kept(stay)
+    instances = keyed(site.gpu.max_instances)
+    lanes = _mig_places(site, wanted, means).split(group)
     if lanes:
-        return GpuCapacity(tuple(lanes), kept)
+        return GpuCapacity(lanes, kept, certain=all(key in instances for keys, _count in lanes for key in keys))
+    if foreign_instances(site.gpu):
+        return _without_instance(site, wanted, means, stay)
     if any(instances.get(key) for key in wanted):
         if all(kept[key] >= instances.get(key, 0) for key in wanted):
             return Blocker("instances", "its MIG instances are taken", _slots(stay), ", by")
@@ -341,8 +535,12 @@ def _kept(stay: list[tuple[Slot, Key | None]]) -> Counter[Key]:
     return Counter(key for slot, key in stay if key and (slot.holders or not slot.drifted))
 
 
-def _limit(site: GpuState, group: Group, wanted: Mapping[Key, str]) -> tuple[int, bool]:
-    """Return the maximum of vGPUs of a size: the lowest maximum among the profiles involved."""
+def _limit(site: GpuState, group: Group, wanted: Mapping[Key, str]) -> tuple[int, bool, bool]:
+    """Return the maximum of vGPUs of a size: the lowest maximum among the profiles involved.
+
+    Also return whether it was read, and whether it can be relied on. The maximum for a board that the catalog lacks is
+    estimated, and not lower than the number of vGPUs that the GPU has and offers now.
+    """
     gpu = site.gpu
     names = dict(wanted)
     for key, slots in site.loose.items():
@@ -351,15 +549,18 @@ def _limit(site: GpuState, group: Group, wanted: Mapping[Key, str]) -> tuple[int
         if held:
             names.setdefault(held, slot.profile or slot.wanted or "")
     live = keyed(gpu.max_instances)
-    count, exact = UNLIMITED, True
+    count, exact, certain = UNLIMITED, True, True
+    proven = sum(1 for _slot, key in site.occupants(evict=False) if key and group_of(key) == group)
+    proven += bool(site.offered and any(group_of(key) == group for key in site.offered))
     for key, name in names.items():
         if group_of(key) != group:
             continue
         limit = catalog.Limit(live[key], "live") if key in live else _catalog_limit(name, framebuffer_of(gpu))
         if limit.count is not None:
-            count = min(count, limit.count)
+            count = min(count, max(limit.count, proven) if limit.source == "estimated" else limit.count)
         exact = exact and limit.exact
-    return count, exact
+        certain = certain and limit.source not in ("estimated", "unknown")
+    return count, exact, certain
 
 
 @lru_cache(maxsize=4096)
@@ -371,7 +572,20 @@ def framebuffer_of(gpu: Gpu) -> int | None:
     if gpu.framebuffer_mib:
         return gpu.framebuffer_mib
     board = catalog.find_board(gpu.boards[0]) if gpu.boards else None
-    return board.framebuffer_mib if board else None
+    if board:
+        return board.framebuffer_mib
+    return _least_framebuffer(gpu) if gpu.platform != VSPHERE else None
+
+
+def _least_framebuffer(gpu: Gpu) -> int | None:
+    """Return the framebuffer that a GPU has at least: the largest type that it offers, or all its vGPUs together.
+
+    An empty GPU offers a type with the whole framebuffer.
+    """
+    offered = {name for slot in gpu.slots for name in slot.offered or ()}
+    largest = max((parsed.mib for parsed in map(parse_or_none, offered) if parsed and not parsed.mig), default=0)
+    present = (parse_or_none(slot.profile or slot.wanted) for slot in gpu.slots)
+    return max(largest, sum(parsed.mib for parsed in present if parsed and not parsed.mig)) or None
 
 
 def keyed(by_name: Mapping[str, int]) -> dict[Key, int]:

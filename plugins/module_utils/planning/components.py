@@ -123,12 +123,17 @@ class Planning:
 
     def ways(self, index: int, group: Group, means: AllowedChanges) -> list[Group]:
         """Return the ways to use a GPU for a group: each is a group of its own."""
-        if not means.mig or group[1] >= 0:
+        if group[1] >= 0:
             return [group]
         which = (self.alike[index], group, means)
         if which not in self._ways:
             self._ways[which] = ways(self.sites[index], group, self.wanted[group], means)
         return self._ways[which]
+
+    @property
+    def certain(self) -> bool:
+        """Return whether no capacity that was looked at is an estimate."""
+        return all(room.certain for room in self._rooms.values() if isinstance(room, GpuCapacity))
 
     def serving(self, index: int) -> Mapping[Key, int]:
         """Return the vGPUs of a GPU that serve needs unchanged."""

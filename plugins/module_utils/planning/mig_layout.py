@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from ansible_collections.vgpu.fleet.plugins.module_utils.fleet import catalog
 from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.mig import (
     InstanceSize,
     MigGeometry,
@@ -17,6 +18,7 @@ from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.mig import (
     size_of,
 )
 from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.profile import Key
+from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.shared_instances import SharedLayouts
 from ansible_collections.vgpu.fleet.plugins.module_utils.planning.capacity import (
     GpuState,
     instances_of,
@@ -60,6 +62,31 @@ def new_mig_layout(site: GpuState, assigned: Mapping[Key, int], *, exclusive: bo
     for size in geometry.sizes:
         _add(geometry, instances, size, has[size] - instances[size])
     return MigLayout(_ordered(geometry, instances), vgpus)
+
+
+def new_shared_layout(
+    site: GpuState, assigned: Mapping[Key, int], shared: SharedLayouts, *, exclusive: bool = False
+) -> MigLayout | None:
+    """Return the layout of a GPU whose instances serve several vGPUs each. Return None if its instances suffice."""
+    vgpus = Counter({key: count for key, count in assigned.items() if count})
+    has, geometry = instances_of(site.gpu), shared.geometry
+
+    def instances() -> Counter[InstanceSize]:
+        return shared.instances(shared.needed(vgpus))
+
+    if not vgpus or (site.gpu.sharing and instances() <= has):
+        return None
+    places = min(len(site.gpu.slots) if site.gpu.sharing else virtual_functions(site.gpu), catalog.MAX_PER_GPU)
+    for key in () if exclusive else sorted(site.loose):
+        while vgpus[key] < len(site.loose[key]) and vgpus.total() < places:
+            vgpus[key] += 1
+            if not geometry.fits(instances()):
+                vgpus[key] -= 1
+                break
+    found = instances()
+    for size in geometry.sizes:
+        _add(geometry, found, size, has[size] - found[size])
+    return MigLayout(_ordered(geometry, found), +vgpus)
 
 
 def _instances(vgpus: Mapping[Key, int]) -> Counter[InstanceSize]:

@@ -30,8 +30,9 @@ class Plan:
 
     `waiting`: slots that an earlier run requested and that are not ready yet.
     `drifted`: slots whose vGPU differs from its request and that the plan leaves alone.
-    `optimal`: whether no plan touches fewer GPUs. False if the plan lowers a count, because the unused vGPUs to remove
-    are chosen before the rest is planned.
+    `optimal`: whether no plan with changes as mild touches fewer GPUs. Milder changes come first, even on more GPUs.
+    False if the plan lowers a count, because the unused vGPUs to remove are chosen before the rest is planned, and if
+    the capacity of a GPU is an estimate.
     `stuck`: surplus vGPUs that cannot be removed.
     `gpus`, `profiles`: the GPUs that the demands select and the type names that they name.
     """
@@ -88,7 +89,7 @@ def plan(fleet: Fleet, demands: Sequence[Demand], policy: Policy | None = None) 
         problem = Problem(without_surplus(problem.fleet, surplus.steps), resolved, problem.policy)
     layout = problem.layout
     # The choice of vGPUs to remove decides where others fit, and only one choice is tried.
-    optimal = layout.exhaustive and not surplus.steps and not surplus.stuck
+    optimal = layout.exhaustive and problem.planning.certain and not surplus.steps and not surplus.stuck
     if not layout.fits:
         raise explain(problem, replace(layout, exhaustive=optimal))
     by_gpu: dict[int, list[Step]] = {}

@@ -11,14 +11,18 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from ansible_collections.vgpu.fleet.plugins.module_utils.fleet import catalog
 from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.mig import (
     InstanceSize,
     format_instances,
+    match,
+    read_size,
     read_wanted,
-    served_type,
+    served_types,
 )
 from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.model import Fleet, Gpu, Slot
 from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.profile import Key, parse_or_none
+from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.shared_instances import SharedLayouts
 from ansible_collections.vgpu.fleet.plugins.module_utils.planning.capacity import (
     GpuState,
     Group,
@@ -26,8 +30,13 @@ from ansible_collections.vgpu.fleet.plugins.module_utils.planning.capacity impor
     group_of,
     instances_of,
     is_cut,
+    shared_layouts_of,
 )
-from ansible_collections.vgpu.fleet.plugins.module_utils.planning.mig_layout import MigLayout, new_mig_layout
+from ansible_collections.vgpu.fleet.plugins.module_utils.planning.mig_layout import (
+    MigLayout,
+    new_mig_layout,
+    new_shared_layout,
+)
 
 ENABLE_SRIOV = "enable_sriov"
 DISABLE = "disable"
@@ -92,20 +101,30 @@ class GpuTarget:
 
 def partitioning(gpu: Gpu, instances: Mapping[InstanceSize, int]) -> Step:
     """Return the step that gives a GPU exactly these MIG instances."""
-    has = instances_of(gpu)
-    named = tuple((size.name, count) for size, count in instances.items() if count)
+    has = listed_instances(gpu)
+    # The GPU may have other names for these slices than the catalog.
+    listed = {size: None for size in map(read_size, gpu.instances) if size}
+    own = {match(size, listed) or size: count for size, count in instances.items() if count}
+    named = tuple((size.name, count) for size, count in own.items())
     before = format_instances(has) if has else None
-    return Step(
-        CREATE_MIG_INSTANCES, gpu.node, gpu.name, before=before, after=format_instances(instances), instances=named
-    )
+    return Step(CREATE_MIG_INSTANCES, gpu.node, gpu.name, before=before, after=format_instances(own), instances=named)
+
+
+def listed_instances(gpu: Gpu) -> Counter[InstanceSize]:
+    """Return all GPU instances under the names that the GPU has for them."""
+    found = Counter({size: count for name, count in gpu.instances.items() if count and (size := read_size(name))})
+    return found or instances_of(gpu)
 
 
 def steps_to(site: GpuState, target: GpuTarget, names: Mapping[Key, str]) -> list[Step]:
     """Return the steps on one GPU: enable SR-IOV, remove vGPUs, then create vGPUs."""
+    if target.group and shared_layouts_of(site, target.group):
+        return _steps_on_shared_instances(site, target, names)
     if target.group and is_cut(target.group):
         cut = new_mig_layout(site, target.assigned, exclusive=target.exclusive)
         if cut is not None:
             return _cutting(site, cut, names)
+    if target.group:
         target = replace(target, group=family(target.group))
     keep = _kept(site, target)
     adds = Counter(
@@ -129,6 +148,54 @@ def steps_to(site: GpuState, target: GpuTarget, names: Mapping[Key, str]) -> lis
         steps.append(Step(ENABLE_SRIOV, gpu.node, gpu.name))
     steps += [Step(DISABLE, gpu.node, gpu.name, slot.name, before=slot.profile or slot.wanted) for slot in removed]
     return steps + _enabling(site, adds, repaired, removed, names)
+
+
+def _steps_on_shared_instances(site: GpuState, target: GpuTarget, names: Mapping[Key, str]) -> list[Step]:
+    """Return the steps on a GPU whose MIG instances serve several vGPUs each."""
+    assert target.group
+    shared = shared_layouts_of(site, target.group)
+    assert shared
+    gpu, has = site.gpu, instances_of(site.gpu)
+    cut = new_shared_layout(site, target.assigned, shared, exclusive=target.exclusive)
+    if cut is not None:
+        return _cutting(site, cut, names)
+    keep = _kept(site, replace(target, group=family(target.group)))
+    astray = [slot for slot, _key in site.astray if not (target.exclusive or target.evict)]
+
+    def staying() -> Counter[Key]:
+        return site.held_counts + Counter({key: len(slots) for key, slots in keep.items()})
+
+    def total() -> Counter[Key]:
+        return staying() | Counter(target.assigned)
+
+    if target.evict or target.exclusive:
+        # Remove unrequested vGPUs until the rest fits, and all others if it is not certain which instances they are on.
+        for key in sorted(keep, key=lambda key: (target.assigned[key] > 0, key)):
+            least = max(0, target.assigned[key] - site.held_counts[key])
+            while len(keep[key]) > least and not _has_room(site, shared, staying(), total(), has):
+                keep[key].pop()
+        if total() != staying() and not _has_room(site, shared, staying(), total(), has):
+            keep = {}
+    adds = total() - staying()
+    if not adds and not target.exclusive:
+        return []
+    names_kept = {slot.name for slot in astray}.union(slot.name for slots in keep.values() for slot in slots)
+    unheld = [slot for slots in site.loose.values() for slot in slots] + [slot for slot, _key in site.astray]
+    removed = sorted((slot for slot in unheld if slot.name not in names_kept), key=lambda one: (one.address, one.name))
+    steps = [Step(DISABLE, gpu.node, gpu.name, slot.name, before=slot.profile or slot.wanted) for slot in removed]
+    own = {key: slots[0].profile or slots[0].wanted or "" for key, slots in site.loose.items()}
+    return steps + _enabling(site, adds, {}, removed, {**own, **names})
+
+
+def _has_room(
+    site: GpuState,
+    shared: SharedLayouts,
+    staying: Counter[Key],
+    total: Counter[Key],
+    has: Mapping[InstanceSize, int],
+) -> bool:
+    most = min(len(site.gpu.slots), catalog.MAX_PER_GPU)
+    return shared.for_sure(staying, total, has) and total.total() <= most
 
 
 def _cutting(site: GpuState, cut: MigLayout, names: Mapping[Key, str]) -> list[Step]:
@@ -239,13 +306,14 @@ def after_steps(fleet: Fleet, steps: Iterable[Step]) -> Fleet:
 
 def _after(gpu: Gpu, steps: list[Step]) -> Gpu:
     slots = {slot.name: slot for slot in gpu.ordered_slots}
-    sharing, max_instances = gpu.sharing, gpu.max_instances
+    sharing, max_instances, instances = gpu.sharing, gpu.max_instances, gpu.instances
     for number, step in enumerate(steps):
         if step.action == ENABLE_SRIOV:
             sharing = True
             continue
         if step.action == CREATE_MIG_INSTANCES:
             max_instances = _served(gpu, step.instances)
+            instances = {**dict.fromkeys(gpu.instances, 0), **dict(step.instances)} if gpu.instances else {}
             slots = {name: replace(slot, offered=None) if slot.empty else slot for name, slot in slots.items()}
             continue
         name = step.slot or f"{gpu.name} new {number}"
@@ -254,10 +322,14 @@ def _after(gpu: Gpu, steps: list[Step]) -> Gpu:
         slots[name] = replace(
             slot, profile=step.after, wanted=step.after, allocatable=bool(step.after), offered=None, owner=owner
         )
-    return replace(gpu, sharing=sharing, slots=tuple(slots.values()), max_instances=max_instances)
+    return replace(gpu, sharing=sharing, slots=tuple(slots.values()), max_instances=max_instances, instances=instances)
 
 
 def _served(gpu: Gpu, instances: Iterable[tuple[str, int]]) -> dict[str, int]:
     """Return the types that the instances serve, with their numbers."""
-    named = {served_type(gpu.boards[0], read_wanted(name).size): count for name, count in instances if gpu.boards}
-    return {name: count for name, count in named.items() if name}
+    return {
+        name: count * each
+        for instance, count in instances
+        if gpu.boards
+        for name, each in served_types(gpu.boards[0], read_wanted(instance).size).items()
+    }

@@ -67,6 +67,8 @@ DRIFT_KINDS = {
         "mig_differs",
         "mig_layout_differs",
         "mig_out_of_sync",
+        "mig_serves_nothing",
+        "mig_unstable",
         "missing_label",
         "no_functions",
         "not_allocatable",

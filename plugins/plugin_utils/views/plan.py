@@ -262,7 +262,7 @@ def _after(fleet: Fleet, step: Result) -> Fleet:
         return after_steps(fleet, [Step(**known, instances=instances)])
     changes: dict[str, dict[str, Any]] = {
         "disable_sriov": {"sharing": False, "slots": (), "vf_capacity": None},
-        "remove_mig_instances": {"max_instances": {}},
+        "remove_mig_instances": {"max_instances": {}, "instances": {}},
         "set_mode": {"mode": step["after"]},
     }
     return _with_gpus(fleet, [step["gpu"]], lambda gpu: replace(gpu, **changes.get(action, {})))

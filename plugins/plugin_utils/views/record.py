@@ -23,9 +23,14 @@ from typing import Any
 from ansible_collections.vgpu.fleet.plugins.module_utils.availability.counts import Availability
 from ansible_collections.vgpu.fleet.plugins.module_utils.errors import FleetError
 from ansible_collections.vgpu.fleet.plugins.module_utils.fleet import catalog
-from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.mig import geometry_of, size_of
+from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.mig import (
+    geometry_of,
+    served_type,
+    size_of,
+)
 from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.model import HARVESTER, MIG, VSPHERE, Fleet, Gpu, Node
 from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.profile import parse_or_none
+from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.shared_instances import known_use, shared_layouts
 from ansible_collections.vgpu.fleet.plugins.module_utils.planning.capacity import (
     AllowedChanges,
     classify_slots,
@@ -220,7 +225,7 @@ class _HarvesterView(_View):
         if gpu["mode"] != MIG:
             return []
         used = Counter(vgpu["profile"] for vgpu in vgpus if vgpu["profile"])
-        return _instances(gpu["max_instances"], used)
+        return _shared_instances(gpu, used) or _instances(gpu["max_instances"], used)
 
 
 class _VsphereView(_View):
@@ -299,7 +304,7 @@ def _gpu(view: _View, node: Result, gpu: Result) -> Record:
         "geometry": geometry,
         "vgpu_enabled": gpu["vgpu_enabled"],
         "graphics_type": gpu.get("graphics_type"),
-        "unavailable_reason": gpu.get("unavailable_reason") or "",
+        "unavailable_reason": gpu.get("unavailable_reason") or gpu.get("unstable_reason") or "",
         "restart_pending": bool(gpu.get("pending")),
         "exact": gpu.get("exact", True),
         "notes": list(gpu.get("notes") or ()),
@@ -397,6 +402,32 @@ def _instances(counts: Mapping[str, int], used: Mapping[str, int]) -> list[Recor
                     "framebuffer_mib": framebuffer_of(name),
                     "count": counts[name],
                     "empty": max(counts[name] - used.get(name, 0), 0),
+                }
+            )
+    return found
+
+
+def _shared_instances(gpu: Result, used: Mapping[str, int]) -> list[Record]:
+    """Return the instances of a GPU whose instances serve several vGPUs each. An empty one has no vGPU for certain."""
+    boards: Sequence[str] = gpu.get("possible_boards") or ()
+    shared = shared_layouts(boards[0]) if len(boards) == 1 else None
+    if shared is None:
+        return []
+    keys = Counter({parsed.key: count for name, count in used.items() if (parsed := parse_or_none(name))})
+    taken = shared.instances(shared.needed(Counter({key: n for key, n in keys.items() if known_use(shared, key)})))
+    found = []
+    for size in shared.geometry.sizes:
+        count = int((gpu.get("mig_instances") or {}).get(size.name, 0))
+        serves = served_type(boards[0], size)
+        if count and serves:
+            found.append(
+                {
+                    "instance": size.name,
+                    "profile": serves,
+                    "short": short_name(serves),
+                    "framebuffer_mib": size.gib * 1024,
+                    "count": count,
+                    "empty": max(count - taken[size], 0),
                 }
             )
     return found

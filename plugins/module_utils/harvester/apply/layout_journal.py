@@ -119,6 +119,15 @@ def _instances(snapshot: Snapshot, name: str) -> Instances:
     return tuple(sorted((size.name, count) for size, count in found.instances.items() if count))
 
 
+def _own_names(snapshot: Snapshot, name: str, instances: Instances) -> Instances:
+    """Return instances under the names of the GPU: before SR-IOV was enabled, a plan had only those of the catalog."""
+    found = configuration(snapshot, name)
+    if found is None:
+        return instances
+    own = found.own({read_wanted(one).size: count for one, count in instances})
+    return tuple(sorted((size.name, count) for size, count in own.items()))
+
+
 def needs_journal(chain: Sequence[Step]) -> bool:
     """Return whether the steps on a GPU remove something before they create something."""
     taken = False
@@ -133,6 +142,7 @@ def needs_journal(chain: Sequence[Step]) -> bool:
 def steps_toward(snapshot: Snapshot, gpu: Gpu, layout: GpuLayout) -> list[Step]:
     """Return the steps from the current state of a GPU to a layout, however much of it was already applied."""
     now = GpuLayout.of(snapshot, gpu)
+    layout = replace(layout, instances=_own_names(snapshot, gpu.name, layout.instances))
     marked = skips_mig(snapshot.gpus.items[gpu.name])
     mode_is_wrong = layout.mode != gpu.mode
     restart = gpu.sharing and (mode_is_wrong or not layout.sriov)

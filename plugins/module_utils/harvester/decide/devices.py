@@ -19,9 +19,11 @@ from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.mig import (
     size_of,
 )
 from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.model import MIG, Fleet, Gpu, Slot
-from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.profile import parse, parse_or_none
+from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.profile import Key, parse, parse_or_none
+from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.shared_instances import shared_layouts
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.decide.in_use import DeviceInUse, check_claims
 from ansible_collections.vgpu.fleet.plugins.module_utils.planning.capacity import (
+    foreign_instances,
     framebuffer_of,
     group_of,
     instances_of,
@@ -237,6 +239,11 @@ def _check(job: _Work, policy: Policy) -> None:
         if not slot.empty and slot.name not in going and slot.name not in taking
     ]
     _check_boards(gpu, job.enable)
+    if gpu.unstable:
+        raise NotPossible(
+            f"vGPUs cannot be enabled on GPU {gpu.name}: {gpu.unstable}.",
+            hint="vgpu.fleet.harvester_gpu_info reports it as mig_unstable, with the remedy.",
+        )
     if gpu.mode == MIG:
         _cut_if_needed(job, staying, policy)
     else:
@@ -260,15 +267,22 @@ def _cut_if_needed(job: _Work, staying: list[tuple[str, str]], policy: Policy) -
     gpu = job.gpu
     has = instances_of(gpu)
     needed: Counter[InstanceSize] = Counter()
+    shared = shared_layouts(gpu.boards[0]) if len(gpu.boards) == 1 else None
+    on_shared: Counter[Key] = Counter()
     offered = {slot.name: slot.offered or () for slot in gpu.slots}
     for name, type_name in (*staying, *job.enable):
         parsed = parse_or_none(type_name)
         size = size_of(parsed) if parsed else None
-        if size is None:
+        if parsed is None or size is None:
             raise NotPossible(f"vGPU {name} cannot be {type_name}: GPU {gpu.name} is in MIG mode.")
+        if shared:
+            on_shared[parsed.key] += 1
+            continue
         # An offered type has an instance even if it is not counted: the count of a GPU that is out of sync is outdated.
         if size in has or type_name not in offered.get(name, ()):
             needed[size] += 1
+    if shared:
+        needed = shared.instances(shared.needed(on_shared))
     geometry = geometry_of(gpu.boards[0]) if len(gpu.boards) == 1 else None
     if needed <= has or (geometry is None and gpu.sharing):
         return
@@ -278,6 +292,12 @@ def _cut_if_needed(job: _Work, staying: list[tuple[str, str]], policy: Policy) -
             f"GPU {gpu.name} has {format_instances(has)} and needs {format_instances(needed)}."
             f" MIG instances change only while a GPU has no vGPUs, and it has {named}.",
             hint="Name these vGPUs with state disabled, or choose another GPU.",
+        )
+    foreign = foreign_instances(gpu)
+    if foreign:
+        raise NotPossible(
+            f"GPU {gpu.name} has {format_instances(foreign)}, which serve no vGPU and are kept.",
+            hint="Replace them with vgpu.fleet.harvester_mig and relayout: true.",
         )
     cut = has | needed
     if geometry and not geometry.fits(cut) and policy.reprofile:
@@ -318,7 +338,9 @@ def _check_sizes(gpu: Gpu, staying: list[tuple[str, str]], enable: list[tuple[st
 def _check_counts(gpu: Gpu, staying: list[tuple[str, str]], enable: list[tuple[str, str]]) -> None:
     total = len(staying) + len(enable)
     for type_name in sorted({type_name for _name, type_name in enable}):
-        limit = catalog.max_instances(type_name, live=gpu.max_instances, framebuffer_mib=framebuffer_of(gpu)).count
+        found = catalog.max_instances(type_name, live=gpu.max_instances, framebuffer_mib=framebuffer_of(gpu))
+        # A GPU with vGPUs offers their size only, so that its framebuffer cannot be estimated. Its offers decide.
+        limit = None if found.source == "estimated" and staying else found.count
         if limit is not None and total > limit:
             has = f", and has {len(staying)}: {join_names(name for name, _type in staying)}" if staying else ""
             raise NotPossible(

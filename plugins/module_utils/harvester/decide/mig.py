@@ -20,8 +20,11 @@ from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.mig import (
     MigGeometry,
     format_instances,
     geometry_of,
+    match,
     read_wanted,
     served_type,
+    served_types,
+    serves_nothing,
 )
 from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.model import MIG, TIME_SLICED, Fleet, Gpu, Slot
 from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.profile import board_key
@@ -42,7 +45,12 @@ from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.read.mig_conf
     SYNCED,
     MigConfiguration,
 )
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.read.snapshot import Snapshot, skips_mig
+from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.read.snapshot import (
+    Snapshot,
+    mig_retried_remedy,
+    skips_mig,
+)
+from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.version import HarvesterVersion
 from ansible_collections.vgpu.fleet.plugins.module_utils.planning.request import (
     GpuSelector,
     NoSuitableGpu,
@@ -82,6 +90,25 @@ class MigIgnored(FleetError):
 
 class NeedsSriov(FleetError):
     code = "sriov_off"
+
+
+class MigUnstable(FleetError):
+    """Harvester has not put a GPU into MIG mode yet, and keeps trying."""
+
+    code = "mig_unstable"
+
+    def __init__(self, gpu: Gpu, version: HarvesterVersion) -> None:
+        super().__init__(
+            f"GPU {gpu.name} offers time-sliced types, but {gpu.unstable}. When that succeeds, these types are gone.",
+            hint=mig_retried_remedy(version, gpu.node),
+        )
+
+
+def _listed(wanted: InstanceRequest, geometry: MigGeometry) -> InstanceSize | None:
+    """Return the instance of a GPU that a request means. A vGPU type means the instance with its slices."""
+    if wanted.board:
+        return match(wanted.size, geometry.sizes)
+    return wanted.size if wanted.size in geometry.sizes else None
 
 
 @dataclass(frozen=True)
@@ -267,9 +294,16 @@ def _predicted(one: GpuTarget) -> dict[str, Any]:
 
 
 def _instance_records(gpu: Gpu, instances: Mapping[InstanceSize, int]) -> list[dict[str, Any]]:
-    ordered = sorted(instances.items(), key=lambda item: (-item[0].gib, -item[0].compute, item[0].media))
+    ordered = sorted(
+        instances.items(), key=lambda item: (-item[0].gib, -item[0].compute, item[0].media, item[0].attribute)
+    )
     return [
-        {"profile": size.name, "type": served_type(gpu.board, size) if gpu.board else None, "count": count}
+        {
+            "profile": size.name,
+            "type": served_type(gpu.board, size) if gpu.board else None,
+            "types": served_types(gpu.board, size) if gpu.board else {},
+            "count": count,
+        }
         for size, count in ordered
         if count
     ]
@@ -364,16 +398,23 @@ class _Planning:
                 continue
             if wanted.board and board_key(wanted.board) not in map(board_key, gpu.boards):
                 return f"is of board {boards}, and not {wanted.board}"
-            if wanted.size not in geometry.sizes:
+            size = _listed(wanted, geometry)
+            if size is None:
                 return (
                     f"({boards}) has no {wanted.size.name}; it has {join_names(size.name for size in geometry.sizes)}"
                 )
+            if serves_nothing(gpu.board, size, geometry.sizes):
+                serving = [one.name for one in geometry.sizes if not serves_nothing(gpu.board, one, geometry.sizes)]
+                which = f"; those that do are {join_names(serving)}" if serving else ""
+                return f"({boards}) has no vGPU type for instances of {size.name}{which}"
         return ""
 
     def _checked(self, gpu: Gpu, geometry: MigGeometry) -> Counter[InstanceSize]:
         wanted: Counter[InstanceSize] = Counter()
         for one, count in self._request.instances:
-            wanted[one.size] += count
+            size = _listed(one, geometry)
+            if size and count:
+                wanted[size] += count
         if not geometry.fits(wanted):
             raise MigGeometryError(
                 f"GPU {gpu.name} ({join_names(gpu.boards)}) cannot be cut into {format_instances(wanted)}:"
@@ -387,6 +428,14 @@ class _Planning:
     def cut(self, gpu: Gpu, instances: Counter[InstanceSize]) -> Planned:
         target = GpuTarget(gpu, MIG, instances)
         found = configuration(self._snapshot, gpu.name)
+        if gpu.unstable:
+            raise MigUnstable(gpu, self._snapshot.version)
+        if found and found.unreadable:
+            raise InvalidLayout(
+                f"GPU {gpu.name} has or requests MIG instances that cannot be read: {join_names(found.unreadable)}."
+                " Its layout is left alone.",
+                hint="Change it in Harvester's UI, or leave the GPU out.",
+            )
         step = partitioning(gpu, instances)
         if not gpu.sharing:
             self._may_share(gpu)
@@ -430,6 +479,11 @@ class _Planning:
     def time_sliced(self, gpu: Gpu) -> Planned:
         request, version = self._request, self._snapshot.version
         target = GpuTarget(gpu, TIME_SLICED, sharing=gpu.sharing or request.enable_sriov)
+        if gpu.unstable:
+            if not version.skips_mig:
+                raise MigUnstable(gpu, version)
+            # The GPU is not in MIG mode yet. The annotation ends the attempts, and its vGPUs stay as they are.
+            return target, self._mode_steps(gpu, TIME_SLICED)
         if gpu.mode == MIG and not version.skips_mig:
             raise MigIgnored(
                 f"GPU {gpu.name} cannot be kept time-sliced: Harvester {version} puts every GPU that can do MIG"

@@ -14,6 +14,7 @@ from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.mig import (
     InstanceSize,
     MigGeometry,
     geometry_from,
+    match,
     read_size,
 )
 from ansible_collections.vgpu.fleet.plugins.module_utils.kube.client import Json
@@ -38,10 +39,17 @@ class MigConfiguration:
     profiles: tuple[str, ...] = ()
     # Whether the status lists the profiles. Until then no request is accepted.
     counted: bool = False
+    # Requested or existing instances whose names cannot be read.
+    unreadable: tuple[str, ...] = ()
 
     @property
     def settled(self) -> bool:
         return self.status in (SYNCED, OUT_OF_SYNC)
+
+    def own(self, instances: Mapping[InstanceSize, int]) -> dict[InstanceSize, int]:
+        """Return instances under the names that the GPU lists for their slices."""
+        listed = [size for size in map(read_size, self.profiles) if size]
+        return {match(size, listed) or size: count for size, count in instances.items() if count}
 
     @property
     def geometry(self) -> MigGeometry | None:
@@ -52,23 +60,31 @@ def read_configuration(item: Json) -> MigConfiguration:
     spec, status = item.get("spec") or {}, item.get("status") or {}
     requested: Counter[InstanceSize] = Counter()
     instances: Counter[InstanceSize] = Counter()
+    unreadable: set[str] = set()
     entries = spec.get("profileSpec") or []
     for entry in entries:
-        size = read_size(entry.get("name", ""))
-        if size and entry.get("requested", 0) > 0:
-            requested[size] += entry["requested"]
+        name, count = entry.get("name") or "", entry.get("requested") or 0
+        size = read_size(name)
+        if size and count > 0:
+            requested[size] += count
+        elif count > 0:
+            unreadable.add(name)
     for entry in status.get("profileStatus") or []:
-        size = read_size(entry.get("name", ""))
-        if size and entry.get("vGPUID"):
-            instances[size] += len(entry["vGPUID"])
+        name, numbers = entry.get("name") or "", entry.get("vGPUID") or ()
+        size = read_size(name)
+        if size and numbers:
+            instances[size] += len(numbers)
+        elif numbers:
+            unreadable.add(name)
     return MigConfiguration(
         enabled=bool(spec.get("enabled")),
         status=status.get("status") or "",
         message=status.get("message") or "",
         requested=requested,
         instances=instances,
-        profiles=tuple(entry.get("name", "") for entry in entries),
+        profiles=tuple(entry.get("name") or "" for entry in entries),
         counted=bool(status.get("profileStatus")),
+        unreadable=tuple(sorted(unreadable)),
     )
 
 
@@ -76,11 +92,14 @@ def enabling(item: Json, instances: Mapping[InstanceSize, int]) -> Json:
     """Return the patch that requests these instances and no others.
 
     Harvester creates instances in the order of the spec, and small instances that come first would block the room of
-    large ones (harvester.md 8.1).
+    large ones (harvester.md 8.1). Entries whose names cannot be read stay as they are, after the others.
     """
-    entries = [(read_size(entry.get("name", "")), entry) for entry in (item.get("spec") or {}).get("profileSpec") or []]
-    entries.sort(key=lambda one: (-one[0].gib, -one[0].compute, not one[0].media) if one[0] else (0, 0, True))
-    spec = [{**entry, "requested": instances.get(size, 0) if size else 0} for size, entry in entries]
+    instances = read_configuration(item).own(instances)
+    entries = (item.get("spec") or {}).get("profileSpec") or []
+    known = [(size, entry) for entry in entries if (size := read_size(entry.get("name") or ""))]
+    known.sort(key=lambda one: one[0].order)
+    spec = [{**entry, "requested": instances.get(size, 0)} for size, entry in known]
+    spec += [entry for entry in entries if not read_size(entry.get("name") or "")]
     return {"spec": {"enabled": True, "profileSpec": spec}}
 
 

@@ -20,6 +20,7 @@ from typing import Any
 
 from ansible_collections.vgpu.fleet.plugins.module_utils.errors import join_names
 from ansible_collections.vgpu.fleet.plugins.module_utils.fleet import catalog
+from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.mig import read_size, serves_nothing
 from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.profile import parse_or_none
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester import paths as r
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.read.mig_configuration import (
@@ -191,7 +192,10 @@ def _types_outdated(snapshot: Snapshot, name: str, children: list[Json]) -> tupl
     mig = snapshot.mig.items.get(name)
     if mig is not None:
         made = read_configuration(mig)
-        waiting = made.status == SYNCED and sum(made.instances.values()) > len(configured)
+        listed = [size for size in map(read_size, made.profiles) if size]
+        board = next((record.board for record in snapshot.fleet.gpus if record.name == name), None)
+        serving = sum(count for size, count in made.instances.items() if not serves_nothing(board, size, listed))
+        waiting = made.status == SYNCED and serving > len(configured)
         if empty and waiting and not offered:
             return "its vGPU devices do not offer the types of its MIG instances yet", WORK
         return None

@@ -12,7 +12,12 @@ from functools import cached_property
 
 from ansible_collections.vgpu.fleet.plugins.module_utils.errors import FleetError
 from ansible_collections.vgpu.fleet.plugins.module_utils.fleet import catalog, model as record
-from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.mig import served_type, size_of
+from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.mig import (
+    read_size,
+    served_keys,
+    size_of,
+    vgpus_per_instance,
+)
 from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.profile import parse_or_none
 from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.profile_resolver import ProfileResolver
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester import paths as r, version as versions
@@ -167,15 +172,29 @@ class Snapshot:
             slots=slots,
             max_instances=_mig_instances(mig, boards, slots),
             blocked="claimed for passthrough" if name in self.claims.items else "",
+            instances=_listed_instances(mig),
+            unstable=MIG_RETRIED if self._mig_is_retried(name, gpu, boards, slots) else "",
         )
+
+    def _mig_is_retried(self, name: str, gpu: Json, boards: tuple[str, ...], slots: tuple[record.Slot, ...]) -> bool:
+        """Return whether Harvester is still trying to put a GPU into MIG mode that offers time-sliced types.
+
+        A later attempt may succeed at any time, and then takes all types away (harvester.md 5.6).
+        """
+        if not self.version.has_mig or name in self.mig.items or not gpu["spec"].get("enabled"):
+            return False
+        if self.version.skips_mig and skips_mig(gpu):
+            return False
+        shown = [parsed.mig for parsed in map(parse_or_none, _types(slots)) if parsed]
+        return bool(shown) and not any(shown) and can_do_mig(boards)
 
     def _in_mig_mode(self, name: str, gpu: Json, boards: tuple[str, ...], slots: tuple[record.Slot, ...]) -> bool:
         """Return whether a GPU is or will be in MIG mode. From 1.7 on, SR-IOV sets the mode (harvester.md 5.6)."""
         shown = [parsed.mig for parsed in map(parse_or_none, _types(slots)) if parsed]
         if name in self.mig.items or any(shown):
             return True
-        capable = bool(boards) and all(board and board.mig_capable for board in map(catalog.find_board, boards))
-        return capable and not shown and self.version.has_mig and not (self.version.skips_mig and skips_mig(gpu))
+        skipped = self.version.skips_mig and skips_mig(gpu)
+        return can_do_mig(boards) and not shown and self.version.has_mig and not skipped
 
     def _slot(self, vgpu: Json, counted: set[str]) -> record.Slot:
         name, spec, status = vgpu["metadata"]["name"], vgpu["spec"], vgpu.get("status") or {}
@@ -257,6 +276,24 @@ class Snapshot:
         return bool(bound) and claimed_resource(claim) == self.version.resource(type_name)
 
 
+# The reason why a GPU is unstable.
+MIG_RETRIED = "Harvester is still trying to put it into MIG mode"
+
+
+def mig_retried_remedy(version: versions.HarvesterVersion, node: str) -> str:
+    """Return what a user can do about a GPU whose MIG setup Harvester retries."""
+    log = f"The log of the pcidevices controller on node {node} has the error of nvidia-smi."
+    if version.skips_mig:
+        return (
+            f'{log} Set the annotation {r.SKIP_MIG_ANNOTATION} to "true" to keep the GPU time-sliced'
+            " (vgpu.fleet.harvester_mig with mode: time_sliced), or free the GPU so that MIG mode can be enabled."
+        )
+    return (
+        f"{log} Stop the VMs that use the GPU and disable its vGPUs, so that MIG mode can be enabled."
+        " Only Harvester 1.9 and later can keep such a GPU time-sliced."
+    )
+
+
 # The requested type of a vGPU that is enabled without a type.
 UNNAMED = "(no type)"
 
@@ -277,6 +314,12 @@ def _owner(vgpu: Json) -> str | None:
 def skips_mig(gpu: Json) -> bool:
     """Return whether a GPU is marked to stay time-sliced."""
     return (gpu["metadata"].get("annotations") or {}).get(r.SKIP_MIG_ANNOTATION) == "true"
+
+
+def can_do_mig(boards: Iterable[str]) -> bool:
+    """Return whether a GPU is certainly of a board with MIG."""
+    found = [catalog.find_board(board) for board in boards]
+    return bool(found) and all(board and board.mig_capable for board in found)
 
 
 def claimed_resource(claim: Json | None) -> str | None:
@@ -326,21 +369,34 @@ def _boards_by_device(device: Json | None) -> tuple[str, ...]:
     return tuple(board.name for board in found if board.sriov)
 
 
-def _mig_instances(mig: Json | None, boards: tuple[str, ...], slots: tuple[record.Slot, ...]) -> dict[str, int]:
-    """Return how many GPU instances serve each type. An instance of 1g.5gb serves A100-1-5C."""
+def _listed_instances(mig: Json | None) -> dict[str, int]:
+    """Return the instance profiles that a GPU lists, each with the number of its instances."""
     if mig is None:
         return {}
     configuration = read_configuration(mig)
-    counts = configuration.instances
+    listed = [size for size in map(read_size, configuration.profiles) if size]
+    return {
+        size.name: configuration.instances.get(size, 0) for size in dict.fromkeys([*listed, *configuration.instances])
+    }
+
+
+def _mig_instances(mig: Json | None, boards: tuple[str, ...], slots: tuple[record.Slot, ...]) -> dict[str, int]:
+    """Return how many vGPUs of each type the GPU instances serve: an instance of 1g.5gb serves one A100-1-5C."""
+    if mig is None:
+        return {}
+    configuration = read_configuration(mig)
     names = {name for slot in slots for name in ((slot.profile or ""), *(slot.offered or ()))}
-    shown = {size_of(parsed): name for name in sorted(names) if (parsed := parse_or_none(name))}
+    shown = {parsed.key: (name, size_of(parsed)) for name in sorted(names) if (parsed := parse_or_none(name))}
     found: dict[str, int] = {}
     if configuration.counted and configuration.status != OUT_OF_SYNC:
-        found.update({name: 0 for size, name in shown.items() if size})
-    for size, count in counts.items():
-        name = shown.get(size) or (served_type(boards[0], size) if len(boards) == 1 else None)
-        if name:
-            found[name] = count
+        found.update({name: 0 for name, size in shown.values() if size})
+    for size, count in configuration.instances.items():
+        listed = served_keys(boards[0], size) if len(boards) == 1 else ()
+        for key in listed:
+            name = shown[key][0] if key in shown else catalog.type_name_of(key)
+            found[name] = found.get(name, 0) + count * vgpus_per_instance(key)
+        if not listed:
+            found.update({name: count for name, its in shown.values() if its == size})
     return found
 
 
@@ -394,7 +450,10 @@ def read(api: ApiClient, harvester_version: str | None = None) -> Snapshot:
         type_name = _shown_type(vgpu)
         if type_name:
             shown.add(parent_of(vgpu))
-            mig = mig or bool((parsed := parse_or_none(type_name)) and parsed.mig)
+            parsed = parse_or_none(type_name)
+            mig = mig or bool(parsed and parsed.mig)
+            # A GPU that can do MIG and shows a time-sliced type may have no MIG configuration yet.
+            mig = mig or bool(parsed and can_do_mig([parsed.board]))
     # The PCI ID identifies a GPU that shows no type. If SR-IOV is enabled and no type shows, it may be in MIG mode.
     silent = set(gpus.items) - shown
     mig = mig or any(gpus.items[name]["spec"].get("enabled") for name in silent)

@@ -9,14 +9,22 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.mig import format_instances
+from ansible_collections.vgpu.fleet.plugins.module_utils.errors import join_names
+from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.mig import (
+    format_instances,
+    read_size,
+    serves_nothing,
+)
 from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.model import Fleet, Gpu, Slot
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester import paths as r
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.read.mig_configuration import (
     OUT_OF_SYNC,
     read_configuration,
 )
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.read.snapshot import Snapshot
+from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.read.snapshot import (
+    Snapshot,
+    mig_retried_remedy,
+)
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.read.vm_usage import broken_notes
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.result.vm_findings import vm_findings
 
@@ -48,6 +56,11 @@ def findings(snapshot: Snapshot, fleet: Fleet) -> list[Finding]:
         if gpu.sharing and not gpu.vf_capacity:
             text = f"SR-IOV is enabled on GPU {gpu.name}, but the GPU has no virtual functions."
             found.append(Finding("no_functions", gpu.name, text))
+        if gpu.unstable:
+            text = (
+                f"GPU {gpu.name} offers time-sliced types, but {gpu.unstable}: a later attempt takes these types away."
+            )
+            found.append(Finding("mig_unstable", gpu.name, f"{text} {mig_retried_remedy(snapshot.version, gpu.node)}"))
         found += _of_mig(snapshot, gpu)
         for slot in gpu.ordered_slots:
             found += _of_slot(snapshot, gpu, slot)
@@ -59,6 +72,12 @@ def _of_mig(snapshot: Snapshot, gpu: Gpu) -> Iterator[Finding]:
     mig = read_configuration(item) if item else None
     if mig is None or not mig.enabled:
         return
+    listed = [size for size in map(read_size, mig.profiles) if size]
+    idle = {size: count for size, count in mig.instances.items() if serves_nothing(gpu.board, size, listed)}
+    if idle:
+        serving = join_names(size.name for size in listed if not serves_nothing(gpu.board, size, listed))
+        text = f"GPU {gpu.name} has {format_instances(idle)}, which serve no vGPU. Only {serving or 'others'} do."
+        yield Finding("mig_serves_nothing", gpu.name, text)
     if mig.status == OUT_OF_SYNC:
         message = f": {mig.message}" if mig.message else ""
         yield Finding("mig_out_of_sync", gpu.name, f"The MIG instances of GPU {gpu.name} are out of sync{message}.")

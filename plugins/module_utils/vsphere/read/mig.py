@@ -20,7 +20,8 @@ from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.profile import pa
 def instances(boards: Sequence[str], offered: Iterable[str], present: Iterable[str]) -> dict[str, int]:
     """Return the maximum number of instances per profile, including existing instances. Empty for unknown boards."""
     geometry = mig.geometry_of(boards[0]) if len(boards) == 1 else None
-    if geometry is None:
+    # Whether an instance serves several vGPUs depends on the release of ESXi, and the host does not report it.
+    if geometry is None or mig.has_graphics_instances(boards[0]):
         return {}
     have = Counter(size for size in map(_size, present) if size)
     sizes = {name: size for name in offered if (size := _size(name))}

@@ -16,6 +16,10 @@ from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.read.fleet impo
 Record = dict[str, Any]
 
 
+# Keys of a GPU that only Harvester fills: hosts create MIG instances when VMs start and do not report them.
+NOT_ON_VSPHERE = ("mig_instances", "unstable_reason")
+
+
 def spellings(name: str) -> dict[str, str]:
     """Return all spellings of a profile, with the name in this vCenter as vSphere spelling."""
     return {**catalog.spellings(name), "vsphere": name}
@@ -26,7 +30,7 @@ def gpu_record(snapshot: Snapshot, gpu: Gpu) -> Record:
     shown = next(one for one in host.gpus if one.address == gpu.address)
     notes = snapshot.notes.get(gpu.name, ())
     return {
-        **gpu.as_dict(),
+        **{key: value for key, value in gpu.as_dict().items() if key not in NOT_ON_VSPHERE},
         "graphics_type": SPELT.get(shown.graphics_type, shown.graphics_type),
         "pending": gpu.address in pending(host),
         "exact": not notes,

@@ -23,7 +23,7 @@ def offered(gpu: Gpu, index: int) -> set[str]:
 
 
 def configure(gpu: Gpu, index: int, name: str) -> None:
-    (kind,) = [kind for kind in gpu.board.types if kind.name == name]
+    (kind,) = [kind for kind in (*gpu.board.types, *gpu.board.mig_types) if kind.name == name]
     gpu.configure(gpu.vfs[index], kind.id)
 
 
@@ -135,6 +135,80 @@ def test_in_mig_mode_only_the_types_of_free_instances_are_offered() -> None:
     assert gpu.mig is not None
     gpu.mig.create(9)
     assert offered(gpu, 0) == {"GRID A100-3-20C"}
+
+
+PRO = "NVIDIA RTX Pro 6000 Blackwell DC"
+
+
+def rtx_pro(*profiles: int) -> Gpu:
+    board = "RTX Pro 6000 Blackwell DC"
+    gpu = Gpu("0000:04:00.0", boards.named(board), 0, mig=MigCard(GEOMETRIES[board]), mig_mode=True)
+    gpu.create_vfs()
+    for number in profiles:
+        assert gpu.mig is not None
+        gpu.mig.create(number)
+    return gpu
+
+
+def test_instances_without_graphics_serve_no_vgpu_on_a_board_with_graphics_instances() -> None:
+    assert offered(rtx_pro(14, 14, 14, 14), 0) == set()
+    assert offered(rtx_pro(21, 67, 5), 0) == set()
+    sizes = {"1-2", "1-3", "1-4", "1-6", "1-8", "1-12", "1-24"}
+    assert {name.removeprefix(f"{PRO}-")[:-1] for name in offered(rtx_pro(47), 0)} == sizes
+    assert {name.removeprefix(f"{PRO}-")[0] for name in offered(rtx_pro(35, 47), 0)} == {"1", "2"}
+
+
+def test_a_graphics_instance_takes_vgpus_of_one_size_in_any_series_up_to_its_maximum() -> None:
+    gpu = rtx_pro(47, 47)
+    configure(gpu, 0, f"{PRO}-1-2Q")
+    # The other instance is empty, so that every type is still available.
+    assert f"{PRO}-1-24C" in offered(gpu, 1)
+    configure(gpu, 1, f"{PRO}-1-24C")
+    assert offered(gpu, 2) == {f"{PRO}-1-2Q", f"{PRO}-1-2A", f"{PRO}-1-2B"}
+    for place in range(2, 13):
+        configure(gpu, place, f"{PRO}-1-2B")
+    assert offered(gpu, 13) == set()
+    gpu.release(gpu.vfs[1])
+    assert f"{PRO}-1-24C" in offered(gpu, 13)
+    assert sum(1 for vf in gpu.vfs if vf.type) == 12
+
+
+def test_a_whole_card_takes_48_vgpus_and_no_more() -> None:
+    gpu = rtx_pro(47, 47, 47, 47)
+    for place in range(48):
+        configure(gpu, place, f"{PRO}-1-2Q")
+    assert len(gpu.vfs) == 48
+    assert {vf.instance for vf in gpu.vfs} == {11, 12, 13, 14}
+
+
+@pytest.mark.parametrize(
+    ("wanted", "fits"),
+    [
+        ([65, 67, 67, 67], True),
+        ([65, 47], False),
+        ([47, 65], False),
+        ([21, 65], False),
+        ([35, 35], True),
+        ([32, 47], False),
+    ],
+)
+def test_instances_of_an_rtx_pro_fit_by_slices_and_media_engines(wanted: list[int], fits: bool) -> None:
+    try:
+        rtx_pro(*wanted)
+        created = True
+    except NoRoom:
+        created = False
+    assert created is fits
+
+
+def test_instances_of_a_gb200_serve_the_types_of_their_slices() -> None:
+    gpu = Gpu("0000:04:00.0", boards.named("GB200"), 0, mig=MigCard(GEOMETRIES["GB200"]), mig_mode=True)
+    gpu.create_vfs()
+    assert gpu.mig is not None
+    gpu.mig.create(19)
+    gpu.mig.create(9)
+    assert {instance.profile.name for instance in gpu.mig.instances} == {"1g.23gb", "3g.93gb"}
+    assert offered(gpu, 0) == {"NVIDIA GB200-1-24C", "NVIDIA GB200-3-95C"}
 
 
 def entry(name: str) -> dict[str, object]:

@@ -84,8 +84,8 @@ def test_a_board_has_framebuffer_prefixes_and_abilities(
 
 def test_the_table_is_whole_and_consistent() -> None:
     boards = catalog.boards()
-    assert len(boards) == 65
-    assert len(list(catalog.type_names())) == len(set(catalog.type_names())) == 1255
+    assert len(boards) == 66
+    assert len(list(catalog.type_names())) == len(set(catalog.type_names())) == 1237
     for board in boards.values():
         largest = max(profile.mib for profile in board.profiles)
         assert largest == board.framebuffer_mib, board.name
@@ -95,6 +95,21 @@ def test_the_table_is_whole_and_consistent() -> None:
             assert profile.mig or profile.max_per_gpu * profile.mib <= board.framebuffer_mib, profile.name
         most = max(profile.max_per_gpu for profile in board.profiles)
         assert not board.sriov or (board.vfs or board.vfs_at_least) >= most, board.name
+
+
+def test_no_type_has_the_name_of_a_configuration_of_vgpu_device_manager() -> None:
+    assert not [name for name in catalog.type_names() if name.endswith(("GFX", "NOME", "MEALL"))]
+    assert catalog.find_profile("NVIDIA RTX Pro 6000 Blackwell DC-4-96QGFX") is None
+    assert catalog.find_profile("NVIDIA RTX Pro 6000 Blackwell DC-4-96Q") is not None
+
+
+def test_boards_with_graphics_instances_are_marked_and_within_the_limits_of_the_driver() -> None:
+    marked = {board.name for board in catalog.boards().values() if board.gfx}
+    assert marked == {"RTX 6000D", "RTX Pro 4500 Blackwell DC", "RTX Pro 6000 Blackwell DC"}
+    assert [board.name for board in catalog.boards_with_pci_id("0x2C3A")] == ["RTX Pro 4500 Blackwell DC"]
+    for board in catalog.boards().values():
+        for profile in board.profiles:
+            assert profile.max_per_gpu <= (48 if profile.mig else 32), profile.name
 
 
 def test_virtual_functions_are_exact_where_proven_and_a_lower_bound_elsewhere() -> None:
@@ -131,7 +146,10 @@ def test_the_live_system_wins_over_the_table() -> None:
 
 
 def test_a_profile_that_the_table_lacks_is_divided_from_the_framebuffer_or_unknown() -> None:
-    assert catalog.max_instances("NVIDIA Z9-8Q", framebuffer_mib=48 * 1024) == catalog.Limit(6, "derived")
+    assert catalog.max_instances("NVIDIA Z9-8Q", framebuffer_mib=48 * 1024) == catalog.Limit(6, "estimated")
+    # The driver has at most 32 time-sliced vGPUs on a GPU, whatever the framebuffer.
+    assert catalog.max_instances("NVIDIA Z9-1Q", framebuffer_mib=48 * 1024) == catalog.Limit(32, "estimated")
+    assert catalog.max_instances("NVIDIA Z9-1Q", framebuffer_mib=31 * 1024) == catalog.Limit(31, "estimated")
     assert catalog.max_instances("NVIDIA Z9-8Q") == catalog.Limit(None, "unknown")
 
 

@@ -22,7 +22,11 @@ from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.mig import (
     geometry_of,
     read_wanted,
     served_type,
+    served_types,
+    serves_nothing,
+    vgpus_per_instance,
 )
+from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.profile import parse
 
 from lab.gpu import mig as lab
 
@@ -124,7 +128,7 @@ def test_starts_and_slices_are_those_of_the_driver(board: str) -> None:
         assert (size.compute, found.memory_of(size), list(found.starts(size))) == (compute, memory, list(starts)), name
 
 
-@pytest.mark.parametrize("board", lab.GEOMETRIES)
+@pytest.mark.parametrize("board", sorted(set(lab.GEOMETRIES) & set(PLACEMENTS)))
 def test_the_largest_first_is_an_order_in_which_the_driver_places_every_cut_that_fits(board: str) -> None:
     found = geometry(board)
     profiles = {profile.name: profile for profile in lab.GEOMETRIES[board].profiles}
@@ -194,20 +198,131 @@ def test_as_many_of_one_size_fit_as_the_catalogue_says() -> None:
         for profile in board.profiles:
             if profile.mig:
                 size = read_wanted(profile.name).size
-                assert geometry(board.name).most(size) == profile.max_per_gpu, profile.name
-                assert served_type(board.name, size) == profile.name
+                each = vgpus_per_instance(parse(profile.name).key)
+                assert geometry(board.name).most(size) * each == profile.max_per_gpu, profile.name
+                assert served_types(board.name, size)[profile.name] == each
+                assert each <= 12
+                if not board.gfx:
+                    assert served_types(board.name, size) == {profile.name: 1}
+                    assert served_type(board.name, size) == profile.name
 
 
-def test_boards_without_mig_or_with_shared_instances_have_no_geometry() -> None:
+PRO = "RTX Pro 6000 Blackwell DC"
+# As `nvidia-smi mig -lgip` lists them.
+PRO_PROFILES = [
+    "1g.24gb",
+    "1g.24gb+me",
+    "1g.24gb+gfx",
+    "1g.24gb+me.all",
+    "1g.24gb-me",
+    "2g.48gb",
+    "2g.48gb+gfx",
+    "2g.48gb+me.all",
+    "2g.48gb-me",
+    "4g.96gb",
+    "4g.96gb+gfx",
+]
+
+
+@pytest.mark.parametrize(
+    ("board", "sizes"),
+    [
+        (PRO, {"4g.96gb+gfx": 1, "2g.48gb+gfx": 2, "1g.24gb+gfx": 4}),
+        ("RTX 6000D", {"2g.84gb+gfx": 1, "1g.42gb+gfx": 2}),
+        ("RTX Pro 4500 Blackwell DC", {"2g.32gb+gfx": 1, "1g.16gb+gfx": 2}),
+    ],
+)
+def test_boards_with_graphics_have_vgpus_only_on_graphics_instances(board: str, sizes: dict[str, int]) -> None:
+    found = geometry(board)
+    assert {size.name: found.most(size) for size in found.sizes} == sizes
+    for name in ("1g.24gb", "1g.24gb+me", "1g.24gb+me.all", "1g.24gb-me"):
+        size = read_wanted(name).size
+        assert served_types(board, size) == {}
+        assert serves_nothing(board, size, found.sizes)
+
+
+@pytest.mark.parametrize(
+    ("instance", "types"),
+    [
+        ("1g.24gb+gfx", {"1-2Q": 12, "1-3B": 8, "1-4A": 6, "1-6Q": 4, "1-8C": 3, "1-12C": 2, "1-24Q": 1}),
+        ("2g.48gb+gfx", {"2-12Q": 4, "2-16A": 3, "2-24C": 2, "2-48C": 1}),
+        ("4g.96gb+gfx", {"4-24Q": 4, "4-32C": 3, "4-48A": 2, "4-96Q": 1}),
+    ],
+)
+def test_a_graphics_instance_serves_several_vgpus(instance: str, types: dict[str, int]) -> None:
+    found = served_types(PRO, read_wanted(instance).size)
+    for suffix, count in types.items():
+        assert found[f"NVIDIA {PRO}-{suffix}"] == count
+    assert (
+        served_type(PRO, read_wanted(instance).size) == f"NVIDIA {PRO}-{instance[0]}-{read_wanted(instance).size.gib}C"
+    )
+
+
+def test_a_live_list_with_every_kind_of_instance_gives_a_geometry() -> None:
+    found = geometry_from(f"MIG {name}" for name in PRO_PROFILES)
+    assert found is not None
+    counts = {"+me": 1, "+me.all": 1}
+    for name in PRO_PROFILES:
+        size = read_wanted(name).size
+        assert size.name == name
+        assert found.most(size) == counts.get(size.attribute, 4 // size.compute), name
+    plain, all_media, without = (read_wanted(name).size for name in ("1g.24gb", "1g.24gb+me.all", "1g.24gb-me"))
+    assert found.fits({all_media: 1, without: 3})
+    assert not found.fits({all_media: 1, plain: 1})
+    assert "all media engines" in found.why_not({all_media: 1, plain: 1})
+    assert "it has 4 compute slices" in found.why_not({plain: 3, read_wanted("2g.48gb+gfx").size: 1})
+
+
+@pytest.mark.parametrize("board", sorted(set(lab.GEOMETRIES) - set(PLACEMENTS)))
+def test_the_driver_places_every_fullest_cut_of_the_names_that_it_lists(board: str) -> None:
+    profiles = {profile.name: profile for profile in lab.GEOMETRIES[board].profiles}
+    found = geometry_from(f"MIG {name}" for name in profiles)
+    assert found is not None
+    for cut in found.maximal(found.sizes):
+        card = lab.MigCard(lab.GEOMETRIES[board])
+        for size in found.sizes:
+            for _number in range(cut[size]):
+                card.create(profiles[size.name].id)
+        assert len(card.instances) == sum(cut.values())
+
+
+def test_without_the_catalogue_a_list_with_graphics_instances_shows_which_ones_serve_vgpus() -> None:
+    listed = [read_wanted(name).size for name in ("1g.24gb", "1g.24gb+gfx")]
+    assert [serves_nothing("RTX PRO 5000", size, listed) for size in listed] == [True, False]
+    assert not serves_nothing("Z9", read_wanted("1g.24gb").size, listed[:1])
+
+
+@pytest.mark.parametrize(
+    ("instance", "served"),
+    [
+        ("1g.24gb", "1-24C"),
+        ("1g.23gb", "1-24C"),
+        ("1g.23gb+me", "1-24CME"),
+        ("1g.47gb", "1-47C"),
+        ("2g.47gb", "2-47C"),
+        ("3g.93gb", "3-95C"),
+        ("4g.93gb", "4-95C"),
+        ("7g.186gb", "7-189C"),
+    ],
+)
+def test_instances_of_a_gb200_are_known_by_their_slices(instance: str, served: str) -> None:
+    assert served_type("GB200", read_wanted(instance).size) == f"NVIDIA GB200-{served}"
+
+
+def test_slices_are_not_confused_with_others_of_twice_the_memory() -> None:
+    assert served_type("A100", read_wanted("1g.10gb").size) == "GRID A100-1-10C"
+    assert served_type("A100", read_wanted("1g.20gb").size) is None
+
+
+def test_boards_without_mig_have_no_geometry() -> None:
     assert geometry_of("A2") is None
-    assert geometry_of("RTX Pro 6000 Blackwell DC") is None
     assert geometry_of("no such board") is None
 
 
 def test_the_names_a_gpu_lists_give_the_geometry_of_its_board() -> None:
     for board, table in PLACEMENTS.items():
         assert geometry_from(f"MIG {name}" for name in table) == geometry(board)
-    assert geometry_from(["MIG 1g.24gb+gfx"]) is None
+    assert geometry_from(["1g", "MIG"]) is None
 
 
 @pytest.mark.parametrize(
@@ -215,11 +330,18 @@ def test_the_names_a_gpu_lists_give_the_geometry_of_its_board() -> None:
     [
         ("1g.5gb", InstanceRequest(InstanceSize(1, 5))),
         ("MIG 1g.5gb", InstanceRequest(InstanceSize(1, 5))),
-        ("mig 1g.5gb+me", InstanceRequest(InstanceSize(1, 5, media=True))),
+        ("mig 1g.5gb+me", InstanceRequest(InstanceSize(1, 5, "+me"))),
         ("A100-1-5C", InstanceRequest(InstanceSize(1, 5), "A100")),
-        ("GRID A100-1-5CME", InstanceRequest(InstanceSize(1, 5, media=True), "A100")),
+        ("GRID A100-1-5CME", InstanceRequest(InstanceSize(1, 5, "+me"), "A100")),
         ("nvidia.com/NVIDIA_H100L-3-47C", InstanceRequest(InstanceSize(3, 47), "H100L")),
         ("grid_a100-3-20c", InstanceRequest(InstanceSize(3, 20), "a100")),
+        ("MIG 1g.24gb+GFX", InstanceRequest(InstanceSize(1, 24, "+gfx"))),
+        ("1g.24gb+me.all", InstanceRequest(InstanceSize(1, 24, "+me.all"))),
+        ("1g.24gb-me", InstanceRequest(InstanceSize(1, 24, "-me"))),
+        (
+            "nvidia.com/NVIDIA_RTX_Pro_6000_Blackwell_DC-1-2Q",
+            InstanceRequest(InstanceSize(1, 24, "+gfx"), "RTX Pro 6000 Blackwell DC"),
+        ),
     ],
 )
 def test_an_instance_is_read_in_every_spelling(text: str, wanted: InstanceRequest) -> None:
@@ -233,7 +355,8 @@ def test_an_instance_is_read_in_every_spelling(text: str, wanted: InstanceReques
         ("3g", "is not the name"),
         ("MIG", "is not"),
         ("0g.5gb", "is not"),
-        ("RTX Pro 6000 Blackwell DC-1-24Q", "is not the name"),
+        ("RTX Pro 6000 Blackwell DC-1-24QGFX", "is not the name"),
+        ("RTX Pro 6000 Blackwell DC-1-5Q", "is not the name"),
     ],
 )
 def test_what_is_not_an_instance_is_told(text: str, said: str) -> None:

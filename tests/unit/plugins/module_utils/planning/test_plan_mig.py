@@ -202,3 +202,32 @@ def test_what_every_gpu_is_to_have_leaves_room_for_what_any_may_have() -> None:
     found = plan(record, [ask("1-10C", 1, per="gpu"), ask("3-40C", 25)], CUT)
     assert sum(step.action == "enable" for step in found.steps) == 75
     assert len(found.touched) == 50
+
+
+PRO = "RTX Pro 6000 Blackwell DC"
+SMALL, WHOLE = f"NVIDIA {PRO}-1-8Q", f"NVIDIA {PRO}-1-24Q"
+
+
+def graphics(contents: str, instances: int) -> Gpu:
+    """An RTX PRO 6000 with instances of one slice, each of which serves three of 8Q or one of 24Q."""
+    served = {SMALL: 3 * instances, WHOLE: instances}
+    named = {"1g.24gb+gfx": instances, "1g.24gb": 0}
+    return gpu("n1:a", contents, board=PRO, mode=MIG, max_instances=served, instances=named)
+
+
+def test_unused_vgpus_are_packed_anew_where_nobody_knows_which_instances_they_are_on() -> None:
+    record = fleet(graphics("1-8Q 1-8Q 1-8Q", 4))
+    demands = [Demand(SMALL, 3), Demand(WHOLE, 3)]
+    found = plan(record, demands, Policy(reprofile=True, exclusive=True))
+    assert [step.action for step in found.steps] == ["disable"] * 3 + ["enable"] * 6
+    # One more is certain to fit: three vGPUs are on three instances at most.
+    found = plan(record, [Demand(SMALL, 3), Demand(WHOLE, 1)], Policy(reprofile=True, exclusive=True))
+    assert [step.action for step in found.steps] == ["enable"]
+
+
+def test_vgpus_in_use_are_assumed_to_be_packed_and_the_plan_claims_nothing() -> None:
+    found = plan(fleet(graphics("1-8Q@a 1-8Q@b 1-8Q@c", 4)), [Demand(WHOLE, 3)])
+    assert [step.action for step in found.steps] == ["enable"] * 3
+    assert not found.optimal
+    with pytest.raises(DoesNotFit, match="its MIG instances are taken"):
+        plan(fleet(graphics("1-8Q@a 1-8Q@b 1-8Q@c 1-8Q@d", 1 + 1)), [Demand(WHOLE, 1)])

@@ -136,6 +136,25 @@ def test_mig_instances_are_listed_with_how_many_of_them_are_empty() -> None:
     assert (found["mode"], found["slices"], found["framebuffer_mib"]) == ("mig", 8, 40960)
 
 
+def test_shared_mig_instances_are_listed_once_and_empty_if_no_vgpu_is_on_them() -> None:
+    board = "RTX Pro 6000 Blackwell DC"
+    has = {"1g.24gb+gfx": 2, "2g.48gb+gfx": 1, "1g.24gb": 0}
+    served = {f"NVIDIA {board}-1-8Q": 6, f"NVIDIA {board}-1-24C": 2, f"NVIDIA {board}-2-48C": 1}
+    card = gpu("n1:a", "1-8Q@a 1-8Q@b", board=board, mode="mig", max_instances=served, instances=has)
+    found = one_gpu(harvester(card))
+    assert [(one["instance"], one["short"], one["count"], one["empty"]) for one in found["geometry"]] == [
+        ("2g.48gb+gfx", f"{board}-2-48C", 1, 1),
+        ("1g.24gb+gfx", f"{board}-1-24C", 2, 1),
+    ]
+    assert (found["slices"], found["framebuffer_mib"]) == (4, 96 * 1024)
+
+
+def test_an_unstable_gpu_says_so() -> None:
+    found = one_gpu(harvester(gpu("n1:a", board="A100", unstable="it changes by itself")))
+    assert found["unavailable_reason"] == "it changes by itself"
+    assert found["available_profiles"] == []
+
+
 def test_findings_are_found_where_they_belong_and_each_only_there() -> None:
     record = harvester(
         gpu("n1:a", "4Q@web 4Q~8Q"),
