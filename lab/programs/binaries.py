@@ -84,6 +84,8 @@ BINARIES = {
     binary.name: binary
     for binary in (
         Binary("vgpu-vcsim", VSPHERE, ".", 260, 69),
+        # The simulator of govmomi without our additions: a second vCenter for the tests.
+        Binary("stock-vcsim", VSPHERE, "./stock", 1, 3),
         Binary("etcd", CLUSTER, "go.etcd.io/etcd/server/v3", 560, 110, in_kubebuilder_assets=True),
         Binary(
             "kube-apiserver", CLUSTER, "k8s.io/kubernetes/cmd/kube-apiserver", 1500, 490, in_kubebuilder_assets=True

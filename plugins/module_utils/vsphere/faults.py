@@ -16,12 +16,18 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ansible_collections.vgpu.fleet.plugins.module_utils.errors import FleetError, join_names
+from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.unparsed import UnparsedFault
 
 NameOf = Callable[[Any], str]
 
+# Codes of calls that the server does not offer, and of responses that pyVmomi cannot parse.
+NOT_SUPPORTED = "not_supported"
+PERMISSION_HINT = "Give it to the user's role. The privileges each module needs are in the collection's documentation."
+UNREADABLE = "unreadable_answer"
+
 # Codes after which the state of the request is unknown: another task was in progress, the session or the host was
 # lost, or the fault is not in the tables below.
-UNCERTAIN = frozenset({"conflict", "session_ended", "host_unavailable", "not_found", "vsphere_fault"})
+UNCERTAIN = frozenset({"conflict", "session_ended", "host_unavailable", "not_found", "vsphere_fault", UNREADABLE})
 
 
 @dataclass(frozen=True)
@@ -63,6 +69,8 @@ class VsphereError(FleetError):
     ) -> None:
         super().__init__(message, hint=hint)
         self.fault = fault
+        # Whether pyVmomi could not parse the response, so that it may contain more than the message.
+        self.unreadable = False
         self.retryable = retryable
         if code:
             self.code = code
@@ -111,7 +119,11 @@ def _translate(fault: Any, subject: Operation, name_of: NameOf) -> FaultInfo:
             info = FAULT_TEMPLATES[name]
             return replace(info, why=info.why.format(**_fields(fault, subject, name_of)))
     about = ", ".join(_about(subject))
-    text = text_of(fault) or f"it answered {fault_name(fault)}"
+    text = text_of(fault)
+    if not text:
+        text = f"it answered {fault_name(fault)}"
+    elif isinstance(fault, UnparsedFault):
+        text = f"{fault_name(fault)}: {text}"
     return FaultInfo("vsphere_fault", _with(text, f"({about})" if about else "", *_about_names(subject)))
 
 
@@ -142,7 +154,7 @@ def fault_names(fault: Any) -> Iterable[str]:
     """Yield the names of the fault's type and of its base types, the most specific first."""
     for kind in type(fault).__mro__:
         name = kind.__name__.rsplit(".", 1)[-1]
-        if name not in ("Exception", "BaseException", "object", "DataObject", "Base", "ManagedObject"):
+        if name not in ("Exception", "BaseException", "object", "DataObject", "Base", "ManagedObject", "UnparsedFault"):
             yield name
 
 
@@ -278,7 +290,7 @@ def _permission(fault: Any, subject: Operation, name_of: NameOf) -> FaultInfo:
         f"the privilege {named} is missing{where}{_text_in_brackets(fault)}"
         if named != "none"
         else f"a privilege is missing{where}{_text_in_brackets(fault)}",
-        hint="Give it to the user's role. The privileges each module needs are in the collection's documentation.",
+        hint=PERMISSION_HINT,
     )
 
 
@@ -287,6 +299,17 @@ def _argument(fault: Any, subject: Operation, _name_of: NameOf) -> FaultInfo:
     which = f"{field} is not acceptable" if field else "an argument is not acceptable"
     about = ", ".join(_about(subject))
     return FaultInfo("invalid_argument", which + (f" for {about}" if about else "") + _text_in_brackets(fault))
+
+
+def _not_offered(fault: Any, _subject: Operation, _name_of: NameOf) -> FaultInfo:
+    method = getattr(fault, "method", None)
+    # pyVmomi returns a description of the method if it knows the name.
+    name = str(getattr(method, "info", method) or "").rsplit(".", 1)[-1]
+    return FaultInfo(
+        NOT_SUPPORTED,
+        f"this server does not offer {name or 'this operation'}{_text_in_brackets(fault)}",
+        hint="Connect to vCenter instead of an ESXi host, and check that its version is supported.",
+    )
 
 
 FAULT_TRANSLATORS: Mapping[str, Translator] = {
@@ -298,6 +321,7 @@ FAULT_TRANSLATORS: Mapping[str, Translator] = {
     "NoCompatibleHost": _no_host,
     "NoPermission": _permission,
     "InvalidArgument": _argument,
+    "MethodNotFound": _not_offered,
 }
 
 LIST_OFFERS = "vgpu.fleet.vsphere_gpu_info lists what each host offers."
@@ -307,6 +331,11 @@ _LICENSE = FaultInfo(
     "not_licensed",
     "the license of {host} does not cover {devices}{text}",
     "vGPUs require vSphere Enterprise Plus, vSphere Foundation or Cloud Foundation.",
+)
+_NOT_SUPPORTED = FaultInfo(
+    NOT_SUPPORTED,
+    "it is not supported for {vm_or_host}{text}",
+    "Some operations need vCenter instead of an ESXi host, or a newer version.",
 )
 _HINDERED = FaultInfo("hindered_by_vgpu", "{vm} cannot do that while it has {devices}{text}")
 _HOST_UNAVAILABLE = FaultInfo("host_unavailable", "{host} is not available{text}")
@@ -336,6 +365,8 @@ FAULT_TEMPLATES: Mapping[str, FaultInfo] = {
     "ConcurrentAccess": _CONFLICT,
     "TaskInProgress": _CONFLICT,
     "DuplicateName": FaultInfo("duplicate_name", "the name {name} is taken{text}"),
+    "NotSupported": _NOT_SUPPORTED,
+    "NotImplemented": _NOT_SUPPORTED,
     "RestrictedVersion": _LICENSE,
     "NotEnoughLicenses": _LICENSE,
     "ManagedObjectNotFound": FaultInfo("not_found", "{object} does not exist any more{text}"),

@@ -17,8 +17,16 @@ from threading import Lock
 from typing import Any, TypeVar
 
 from ansible_collections.vgpu.fleet.plugins.module_utils.errors import FleetError
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.faults import Operation, error_from, moid_of
+from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.faults import (
+    NOT_SUPPORTED,
+    UNREADABLE,
+    Operation,
+    VsphereError,
+    error_from,
+    moid_of,
+)
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.names import real_name
+from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.unparsed import UnparsedFault, faults_in, named_fault
 
 T = TypeVar("T")
 
@@ -91,6 +99,15 @@ class Session:
                 self.reopen(cookie)
                 return method(*args, **kwargs)
 
+    def optional(self, subject: Operation, method: Callable[..., T], *args: Any, **kwargs: Any) -> T | None:
+        """Make a call that the task can do without. Return None if the server does not offer it."""
+        try:
+            return self.call(subject, method, *args, **kwargs)
+        except VsphereError as error:
+            if error.code not in (NOT_SUPPORTED, UNREADABLE):
+                raise
+            return None
+
     @contextmanager
     def reporting(self, subject: Operation) -> Iterator[None]:
         """Convert faults and lost connections into errors."""
@@ -100,12 +117,12 @@ class Session:
             raise error_from(fault, subject, self.name_of) from fault
         except (OSError, HTTPException) as error:
             raise BadConnection(f"The connection to vCenter broke while it was to {subject.doing}: {error}.") from error
-        except KeyError as error:
-            # pyVmomi raises KeyError for fault types that it does not know (vsphere.md 8.3).
-            unknown = _unknown_fault(error)
-            if unknown is None:
+        except (KeyError, AttributeError, TypeError, ValueError) as error:
+            # pyVmomi raises these for types and values that it does not know (vsphere.md 8.3).
+            unreadable = _unreadable(error, subject, self.name_of)
+            if unreadable is None:
                 raise
-            raise error_from(unknown, subject, self.name_of) from error
+            raise unreadable from error
 
     def reopen(self, ended: str | None = None) -> None:
         """Log in again, unless another thread has done so since the session with this cookie ended."""
@@ -164,6 +181,22 @@ class Session:
             for change in entry.propSet or []
         }
 
+    def unparsed_faults(self, subject: Operation, reference: Any, path: str) -> list[UnparsedFault]:
+        """Return the faults in a property that pyVmomi cannot parse, from the XML of the response."""
+        collector = self.content.propertyCollector
+        method = collector._GetMethodInfo("RetrievePropertiesEx")
+        wanted = self.objects_filter([reference], [path])
+        arguments = ([wanted], self.vmodl.query.PropertyCollector.RetrieveOptions())
+        headers = {"Cookie": self.stub.cookie, "SOAPAction": self.stub.versionId, "Content-Type": "text/xml"}
+        with self.reporting(subject):
+            connection = self.stub.GetConnection()
+            connection.request(
+                "POST", self.stub.path, self.stub.SerializeRequest(collector, method, arguments), headers
+            )
+            document = connection.getresponse().read()
+            self.stub.ReturnConnection(connection)
+        return list(faults_in(document))
+
     def raise_refusal(self, missing_set: Iterable[Any] | None) -> None:
         """Raise the fault of properties that cannot be read: no permission, or no session (NotAuthenticated)."""
         for missing in missing_set or ():
@@ -171,23 +204,33 @@ class Session:
                 raise missing.fault
 
 
-def _unknown_fault(error: KeyError) -> Any:
-    """Return an object with the name and text of a fault that pyVmomi could not parse, or None for other KeyErrors.
+def _unreadable(error: Exception, subject: Operation, name_of: Callable[[Any], str]) -> VsphereError | None:
+    """Return the error for a response that pyVmomi could not parse, or None for other exceptions.
 
-    The KeyError contains the type, such as `urn:vim25 InvalidPowerStateFault`. pyVmomi parses the text of the fault
-    before it looks up the type.
+    If the response was a fault of an unknown type, the error contains its type and text: pyVmomi parses the text before
+    it looks up the type, and the KeyError contains the type, such as `urn:vim25 InvalidPowerStateFault`.
     """
-    text, inside = "", False
+    text, inside, refused = "", False, False
     trace = error.__traceback__
     while trace is not None:
         if trace.tb_frame.f_globals.get("__name__") == "pyVmomi.SoapAdapter":
-            inside = True
-            text = str(getattr(trace.tb_frame.f_locals.get("self"), "msg", None) or text)
+            parser = trace.tb_frame.f_locals.get("self")
+            text = str(getattr(parser, "msg", None) or text)
+            refused |= bool(getattr(parser, "isFault", False))
+            inside |= trace.tb_frame.f_code.co_name == "Deserialize"
         trace = trace.tb_next
-    if not inside or not error.args:
+    if not inside:
         return None
-    name = str(error.args[0]).rsplit(" ", 1)[-1]
-    return type(name, (), {"localizedMessage": f"{name}: {text}" if text else f"it answered {name}"})()
+    if refused and isinstance(error, KeyError) and error.args:
+        found = error_from(named_fault(str(error.args[0]).rsplit(" ", 1)[-1], text), subject, name_of)
+    else:
+        found = VsphereError(
+            f"vCenter was to {subject.doing}, and pyVmomi cannot read its answer: {str(error).rstrip('.')}.",
+            hint="Update pyVmomi where the module runs.",
+            code=UNREADABLE,
+        )
+    found.unreadable = True
+    return found
 
 
 def _connect(params: Mapping[str, Any]) -> Session:

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -19,6 +20,8 @@ from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.faults import (
 )
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.session import Properties, Session
 
+STATE = ["info.state"]
+ENDING = ["info.error", "info.result"]
 PATHS = ["info.state", "info.progress", "info.error", "info.result"]
 
 
@@ -52,9 +55,19 @@ def wait_all(session: Session, tasks: Mapping[Any, Operation], *, timeout: float
     def done(seen: watch.Seen) -> bool:
         return not _pending(seen)
 
+    deadline = time.monotonic() + timeout
     try:
         subject = next(iter(tasks.values()))
-        seen = watch.until(session, subject, list(tasks), PATHS, done, timeout=timeout, describe=_progress)
+        try:
+            seen = watch.until(session, subject, list(tasks), PATHS, done, timeout=timeout, describe=_progress)
+        except VsphereError as error:
+            if not error.unreadable:
+                raise
+            # One of the tasks ended with something that pyVmomi cannot parse. Wait for their states alone.
+            left = max(0, deadline - time.monotonic())
+            seen = watch.until(session, subject, list(tasks), STATE, done, timeout=left, describe=_progress)
+            ended = [task for task in seen if task not in _pending(seen)]
+            seen.update({task: seen[task] | _ending(session, task, tasks[task], seen[task]) for task in ended})
     except FleetError as error:
         # vCenter accepted the tasks. Only their progress cannot be read, so they may still succeed.
         error.certain = False
@@ -81,6 +94,21 @@ def _progress(seen: watch.Seen) -> str:
         if state:
             parts.append(f"{moid_of(task)} is {state}" + (f" at {percent} %" if percent else ""))
     return ", ".join(parts)
+
+
+def _ending(session: Session, task: Any, subject: Operation, state: Properties) -> Properties:
+    """Return the error and the result of one task that has ended, from the XML if pyVmomi cannot parse them."""
+    try:
+        ((_task, found),) = session.read(subject, [task], ENDING)
+    except VsphereError as error:
+        failed = state["info.state"] == "error"
+        faults = session.unparsed_faults(subject, task, "info.error" if failed else "info.result")
+        if not faults:
+            raise
+        if failed:
+            return {"info.error": faults[0]}
+        raise error_from(faults[0], subject, session.name_of) from error
+    return found
 
 
 def _outcome(session: Session, seen: Properties, subject: Operation) -> Any:

@@ -37,11 +37,11 @@ def dry_run(session: Session, seen: VmSnapshot, plan: VmPlan) -> None:
         spec = vm_spec.reconfiguration(session, plan, guarded=False)
         subject = Operation(f"change VM {name}", vm=name, profiles=profiles)
         forgiven = [*(WHILE_ON if plan.power.stop else ()), *(WHILE_OLD if plan.upgrades else ())]
-        results = tasks.run(session, subject, checker.CheckVmConfig_Task, spec, seen.reference, None, pool, None)
+        results = _check(session, subject, checker.CheckVmConfig_Task, spec, seen.reference, None, pool, None)
         _judge(session, subject, results, forgiven)
     elif plan.power.start and not plan.upgrades:
         subject = Operation(f"power VM {name} on", vm=name, profiles=profiles)
-        results = tasks.run(session, subject, checker.CheckPowerOn_Task, seen.reference, None, pool, None)
+        results = _check(session, subject, checker.CheckPowerOn_Task, seen.reference, None, pool, None)
         _judge(session, subject, results, ())
 
 
@@ -50,8 +50,14 @@ def dry_run_clone(session: Session, subject: Operation, source: Any, folder: Any
     checker = session.content.vmProvisioningChecker
     if checker is None:
         return
-    results = tasks.run(session, subject, checker.CheckClone_Task, source, folder, name, spec, None)
+    results = _check(session, subject, checker.CheckClone_Task, source, folder, name, spec, None)
     _judge(session, subject, results, ())
+
+
+def _check(session: Session, subject: Operation, method: Any, *args: Any) -> Any:
+    """Return the results of a check, or None if the server does not offer it: a dry run is optional."""
+    task = session.optional(subject, method, *args)
+    return None if task is None else tasks.wait(session, task, subject)
 
 
 def _judge(session: Session, subject: Operation, results: Any, forgiven: Collection[str]) -> None:

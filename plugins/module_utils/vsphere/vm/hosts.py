@@ -99,7 +99,7 @@ class CandidateHosts:
             return None
         subject = Operation(f"tell what VMs on host {host.name} can have", host=host.name)
         key = f"vmx-{hardware_version:02}" if hardware_version else None
-        option = self._session.call(subject, host.browser.QueryConfigOption, key, host.reference)
+        option = self._session.optional(subject, host.browser.QueryConfigOption, key, host.reference)
         backing = self._session.vim.vm.device.VirtualPCIPassthroughOption.VmiopBackingOption
         limits = [
             int(choice.maxInstances)

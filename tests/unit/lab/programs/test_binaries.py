@@ -132,7 +132,7 @@ class TestBuilding:
         journal = install_fake_go(machine)
         binaries.ensure(binaries.BINARIES)
         first, second = journal.read_text().splitlines()
-        assert first.endswith(" .")
+        assert first.endswith(" . ./stock")
         assert second.endswith("cmd/kube-controller-manager")
         assert all(
             binary.package in second for binary in binaries.BINARIES.values() if binary.module == binaries.CLUSTER
