@@ -41,9 +41,21 @@ HOST_KEYS = {
     "connected",
     "gpus",
     "pci_devices",
+    "passthrough_without_reboot",
 }
 GPU_KEYS = {"board", "count", "address", "device_id", "graphics_type", "mode"}
-PCI_DEVICE_KEYS = {"address", "vendor_id", "device_id", "vendor_name", "device_name", "label", "count"}
+PCI_DEVICE_KEYS = {
+    "address",
+    "vendor_id",
+    "device_id",
+    "vendor_name",
+    "device_name",
+    "label",
+    "dependent",
+    "passthrough",
+    "capable",
+    "count",
+}
 MACHINE_KEYS = {
     "name",
     "count",

@@ -63,6 +63,34 @@ options:
           - Same as O(vgpu_mode), for this GPU.
         type: str
         choices: [same_size, mixed_size]
+  passthrough:
+    description:
+      - PCI devices to pass through to VMs as a whole (DirectPath I/O), or to return to the host, by vendor and device
+        ID. An entry applies to all devices with these IDs on the selected hosts. At least one host must have one.
+      - Devices that are not listed are not changed. If a VM uses a device that would be switched, the task fails and
+        names the VM, also with O(force=true).
+      - The setting is effective immediately, or after a reboot of the host. See RV(passthrough[].reboot_required).
+      - If O(passthrough) is the only setting of the task, the graphics settings of the hosts are not changed and Xorg
+        is not restarted. The hosts do not need NVIDIA GPUs then.
+    type: list
+    elements: dict
+    suboptions:
+      vendor_id:
+        description:
+          - The hexadecimal PCI vendor ID, such as V(10de) for NVIDIA. Quote the value, since YAML converts V(0x10de) to
+            a decimal number.
+        type: str
+        required: true
+      device_id:
+        description:
+          - The hexadecimal PCI device ID. Quote the value.
+        type: str
+        required: true
+      enabled:
+        description:
+          - Whether VMs can use the devices. With V(false), the host uses them itself.
+        type: bool
+        default: true
   restart_xorg:
     description:
       - Whether to restart Xorg on hosts whose settings this task changes, if the change takes effect only with a
@@ -106,7 +134,8 @@ attributes:
     description: Shows the settings of each changed host.
     support: full
 notes:
-  - Requires the privilege C(Host.Config.Settings) on the hosts, and C(Host.Config.NetService) to restart Xorg.
+  - Requires the privilege C(Host.Config.Settings) on the hosts, C(Host.Config.NetService) to restart Xorg, and
+    C(Host.Config.PciPassthru) for O(passthrough).
 seealso:
   - module: vgpu.fleet.vsphere_gpu_info
 author:
@@ -135,6 +164,15 @@ EXAMPLES = r"""
       - pci_id: "0000:3d:00.0"
         graphics_type: shared
   register: prepared
+
+- name: Pass all A40 GPUs and ConnectX-7 adapters of a host through to VMs
+  vgpu.fleet.vsphere_gpu_host:
+    esxi_hosts: [esx2]
+    passthrough:
+      - vendor_id: "10de"
+        device_id: "2235"
+      - vendor_id: "15b3"
+        device_id: "1021"
 
 - name: Show the hosts that require a reboot
   ansible.builtin.debug:
@@ -211,6 +249,49 @@ gpus:
   type: list
   elements: dict
   sample: []
+passthrough:
+  description: The devices with the IDs in O(passthrough), ordered by host and address.
+  returned: success
+  type: list
+  elements: dict
+  contains:
+    host:
+      description: Name of the host.
+      type: str
+      sample: esx2
+    pci_id:
+      description: PCI address of the device.
+      type: str
+      sample: "0000:3b:00.0"
+    vendor_id:
+      description: PCI vendor ID.
+      type: str
+      sample: 10de
+    device_id:
+      description: PCI device ID.
+      type: str
+      sample: "2235"
+    device_name:
+      description: Name of the device.
+      type: str
+      sample: NVIDIA A40
+    enabled:
+      description: Whether passthrough is configured.
+      type: bool
+      sample: true
+    active:
+      description: Whether passthrough is effective.
+      type: bool
+      sample: true
+    vms:
+      description: VMs that use the device, as far as known.
+      type: list
+      elements: str
+      sample: []
+    reboot_required:
+      description: Whether the setting takes effect after a reboot of the host.
+      type: bool
+      sample: false
 restarted:
   description: The hosts on which Xorg was restarted, or in check mode would be.
   returned: success
@@ -219,13 +300,25 @@ restarted:
   sample: [esx1]
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+
 from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.vgpu.fleet.plugins.module_utils.errors import FleetError
 from ansible_collections.vgpu.fleet.plugins.module_utils.module import finish, reporting_errors
 from ansible_collections.vgpu.fleet.plugins.module_utils.planning.request import NothingSelected, refuse_empty
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.host import plan as host_graphics
+from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere import privileges
+from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.host import (
+    passthrough as host_passthrough,
+    plan as host_graphics,
+)
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.host.result import HostGraphicsResult
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.options import connection_spec, hosts_of, hosts_spec
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.read import fleet as snapshot
+from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.read import (
+    fleet as snapshot,
+    passthrough as read_passthrough,
+)
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.session import Session
 
 
@@ -243,6 +336,15 @@ def argument_spec() -> dict[str, dict[str, object]]:
         "assignment_policy": {"type": "str", "choices": ["performance", "consolidation"]},
         "vgpu_mode": {"type": "str", "choices": modes},
         "devices": {"type": "list", "elements": "dict", "options": device},
+        "passthrough": {
+            "type": "list",
+            "elements": "dict",
+            "options": {
+                "vendor_id": {"type": "str", "required": True},
+                "device_id": {"type": "str", "required": True},
+                "enabled": {"type": "bool", "default": True},
+            },
+        },
         "restart_xorg": {"type": "bool", "default": True},
         "restart_pending": {"type": "bool", "default": False},
         "interrupt_vsga": {"type": "bool", "default": False},
@@ -264,16 +366,26 @@ def main() -> None:
                 "Neither cluster nor esxi_hosts names a host.", hint="Give one of them. Nothing was changed."
             )
         request = host_graphics.HostGraphicsRequest.from_options(params)
+        switching = host_passthrough.PassthroughRequest.from_options(params["passthrough"])
         with Session.open(params) as session:
-            plan = host_graphics.plan(
-                snapshot.read(session, **hosts_of(params)),
-                request,
-                named=params["esxi_hosts"] or [],
-                restart_xorg=params["restart_xorg"],
-                restart_pending=params["restart_pending"],
-                interrupt_vsga=params["interrupt_vsga"],
-                force=params["force"],
-            )
+            found = snapshot.read(session, **hosts_of(params))
+            if switching.ids and request.empty:
+                plan = host_graphics.unchanged(found)
+            else:
+                plan = host_graphics.plan(
+                    found,
+                    request,
+                    named=params["esxi_hosts"] or [],
+                    restart_xorg=params["restart_xorg"],
+                    restart_pending=params["restart_pending"],
+                    interrupt_vsga=params["interrupt_vsga"],
+                    force=params["force"],
+                )
+            hosts = found.inventory.hosts
+            devices = read_passthrough.read(session, hosts, switching.ids) if switching.ids else []
+            switch = host_passthrough.plan(devices, switching)
+            if not module.check_mode:
+                privileges.require(session, host_passthrough.needed_privileges(plan, switch))
             if plan.changed and not module.check_mode:
                 # Import on demand, since most tasks change nothing.
                 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.host.apply import apply
@@ -282,7 +394,26 @@ def main() -> None:
                 result = HostGraphicsResult(plan, applied.snapshot, applied.restarted, applied.warnings)
             else:
                 result = HostGraphicsResult(plan, plan.preview(), tuple(plan.restarts))
-        finish(module, result)
+            if switch.changed and not module.check_mode:
+                from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.host import apply_passthrough
+
+                with changed_by(plan):
+                    apply_passthrough.apply(session, switch, seconds=params["wait_timeout"])
+                    after = plan.of_its_hosts(snapshot.read(session, **hosts_of(params)))
+                    devices = read_passthrough.read(session, hosts, switching.ids)
+            else:
+                after, devices = host_passthrough.predicted(result.after, switch), switch.preview()
+        finish(module, host_passthrough.PassthroughResult(replace(result, after=after), switch, tuple(devices)))
+
+
+@contextmanager
+def changed_by(plan: host_graphics.Plan) -> Iterator[None]:
+    """Report in errors that earlier steps have changed something."""
+    try:
+        yield
+    except FleetError as error:
+        error.changed = error.changed or plan.changed
+        raise
 
 
 if __name__ == "__main__":

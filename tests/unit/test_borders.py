@@ -47,6 +47,7 @@ WRITING = (
     "module_utils.harvester.reprofile",
     "module_utils.rancher.apply",
     "module_utils.vsphere.host.apply",
+    "module_utils.vsphere.host.apply_passthrough",
     "module_utils.vsphere.vm.apply",
     "module_utils.vsphere.vm.clone",
 )
@@ -65,10 +66,10 @@ MOST_PACKED = {
     "modules.harvester_vm_check": (10, 1_700),
     "modules.kubernetes_session": (10, 1_600),
     "modules.rancher_gpu_pool": (42, 9_500),
-    "modules.vgpu_availability": (53, 11_300),
-    "modules.vsphere_gpu_host": (27, 5_700),
-    "modules.vsphere_gpu_info": (29, 6_200),
-    "modules.vsphere_vgpu_vm": (52, 9_800),
+    "modules.vgpu_availability": (54, 11_400),
+    "modules.vsphere_gpu_host": (31, 6_000),
+    "modules.vsphere_gpu_info": (30, 6_300),
+    "modules.vsphere_vgpu_vm": (55, 10_100),
 }
 ALONE = (1, 400)
 

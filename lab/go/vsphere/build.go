@@ -198,6 +198,10 @@ func (l *Lab) buildHost(s *site, cluster *simulator.ClusterComputeResource, clus
 	}
 	host.manager = &graphicsManager{lab: l, host: host}
 	host.manager.Self = types.ManagedObjectReference{Type: "HostGraphicsManager", Value: "graphicsManager-" + strings.TrimPrefix(object.Self.Value, "host-")}
+	host.passthru = &passthruSystem{lab: l, host: host}
+	host.passthru.Self = types.ManagedObjectReference{Type: "HostPciPassthruSystem", Value: "pciPassthruSystem-" + strings.TrimPrefix(object.Self.Value, "host-")}
+	object.ConfigManager.PciPassthruSystem = &host.passthru.Self
+	l.ctx.Map.Put(host.passthru)
 	host.services = &serviceSystem{lab: l, host: host}
 	host.services.Self = types.ManagedObjectReference{Type: "HostServiceSystem", Value: "serviceSystem-" + strings.TrimPrefix(object.Self.Value, "host-")}
 	host.services.ServiceInfo = hostServices(len(host.gpus) > 0)
@@ -205,7 +209,10 @@ func (l *Lab) buildHost(s *site, cluster *simulator.ClusterComputeResource, clus
 	object.ConfigManager.ServiceSystem = &host.services.Self
 	l.ctx.Map.Put(host.manager)
 	l.ctx.Map.Put(host.services)
+	// Before 7.0 every switch of passthrough took a reboot.
+	host.rebinds = l.version.has("7.0") && (spec.Rebinds == nil || *spec.Rebinds)
 	if l.version.has("7.0") {
+		object.Capability.DeviceRebindWithoutRebootSupported = types.NewBool(host.rebinds)
 		object.Capability.AssignableHardwareSupported = types.NewBool(true)
 	}
 	l.version.forget(&object.HostSystem)
@@ -257,15 +264,13 @@ func (l *Lab) fitGraphics(host *gpuHost, spec HostSpec) error {
 			return err
 		}
 		host.gpus = append(host.gpus, g)
-		if g.activeType == typeDirect {
-			host.passthrough = append(host.passthrough, &pciDevice{
-				spec: PciDeviceSpec{
-					Address: g.ID, VendorID: "10de", DeviceID: fmt.Sprintf("%04x", g.deviceID),
-					VendorName: "NVIDIA Corporation", DeviceName: g.board.LongName,
-				},
-				vendorID: nvidiaVendor, deviceID: g.deviceID,
-			})
-		}
+		host.devices = append(host.devices, &pciDevice{
+			spec: PciDeviceSpec{
+				Address: g.ID, VendorID: "10de", DeviceID: fmt.Sprintf("%04x", g.deviceID),
+				VendorName: "NVIDIA Corporation", DeviceName: g.board.LongName,
+			},
+			vendorID: nvidiaVendor, deviceID: g.deviceID, enabled: g.activeType == typeDirect,
+		})
 	}
 	for _, entry := range spec.PciDevices {
 		vendor, err := pciNumber(entry.VendorID)
@@ -276,7 +281,11 @@ func (l *Lab) fitGraphics(host *gpuHost, spec HostSpec) error {
 		if err != nil {
 			return err
 		}
-		host.passthrough = append(host.passthrough, &pciDevice{spec: entry, vendorID: vendor, deviceID: device})
+		enabled := entry.Passthrough == nil || *entry.Passthrough
+		host.devices = append(host.devices, &pciDevice{spec: entry, vendorID: vendor, deviceID: device, enabled: enabled})
+	}
+	for _, device := range host.devices {
+		host.bind(device)
 	}
 	return nil
 }

@@ -99,7 +99,7 @@ var harmless = []string{
 	"Login", "Logout", "SessionIsActive", "CurrentTime", "CreateContainerView", "CreateListView", "DestroyView", "CreateFilter",
 	"DestroyPropertyFilter", "CreatePropertyCollector", "DestroyPropertyCollector", "CancelWaitForUpdates", "PlaceVm",
 	"RecommendHostsForVm", "RecommendDatastores", "CancelRetrievePropertiesEx", "ContinueRetrievePropertiesEx", "IsSharedGraphicsActive",
-	"RefreshGraphicsManager", "RefreshServices", "DirectPathProfileManagerQueryCapacity",
+	"RefreshGraphicsManager", "RefreshServices", "DirectPathProfileManagerQueryCapacity", "HasPrivilegeOnEntities",
 }
 
 // isWrite tells calls that change the inventory from those that only look.

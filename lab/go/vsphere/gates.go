@@ -33,6 +33,7 @@ type clusterGate struct{ gate }
 type browserGate struct{ gate }
 type checkerGate struct{ gate }
 type provisioningGate struct{ gate }
+type authorizationGate struct{ gate }
 
 func gateReference(kind string) types.ManagedObjectReference {
 	return types.ManagedObjectReference{Type: "Lab" + kind, Value: "gate"}
@@ -57,6 +58,10 @@ func (*provisioningGate) Reference() types.ManagedObjectReference {
 	return gateReference("VirtualMachineProvisioningChecker")
 }
 
+func (*authorizationGate) Reference() types.ManagedObjectReference {
+	return gateReference("AuthorizationManager")
+}
+
 var gated = map[string][]string{
 	"VirtualMachine": {
 		"ReconfigVM_Task", "PowerOnVM_Task", "PowerOffVM_Task", "SuspendVM_Task", "ResetVM_Task", "ShutdownGuest",
@@ -71,13 +76,14 @@ var gated = map[string][]string{
 	"EnvironmentBrowser":                 {"QueryConfigTarget", "QueryConfigOption", "QueryConfigOptionEx"},
 	"VirtualMachineCompatibilityChecker": {"CheckVmConfig_Task", "CheckPowerOn_Task", "CheckCompatibility_Task"},
 	"VirtualMachineProvisioningChecker":  {"CheckClone_Task"},
+	"AuthorizationManager":               {"HasPrivilegeOnEntities"},
 }
 
 func (l *Lab) openGates() {
 	g := gate{lab: l}
 	for _, object := range []mo.Reference{
 		&vmGate{g}, &hostGate{g}, &folderGate{g}, &datacenterGate{g}, &clusterGate{g}, &browserGate{g}, &checkerGate{g},
-		&provisioningGate{g},
+		&provisioningGate{g}, &authorizationGate{g},
 	} {
 		l.ctx.Map.Put(object)
 	}

@@ -62,6 +62,9 @@ func (l *Lab) show(ctx *simulator.Context, host *gpuHost) {
 	object := l.hostObject(ctx, host)
 	ctx.WithLock(object, func() {
 		changes := l.graphicsChanges(host, "config.")
+		l.mu.Lock()
+		changes = append(changes, types.PropertyChange{Name: "config.pciPassthruInfo", Val: l.passthroughInfo(host)})
+		l.mu.Unlock()
 		if l.version.has("7.0") {
 			l.mu.Lock()
 			changes = append(changes, types.PropertyChange{Name: "config.assignableHardwareBinding", Val: l.bindings(ctx, host)})
@@ -167,40 +170,18 @@ func (l *Lab) plugIn(object *simulator.HostSystem, host *gpuHost) error {
 			device.DeviceClassName = "3D controller"
 		}
 		hardware.PciDevice = append(hardware.PciDevice, device)
-		object.Config.PciPassthruInfo = append(object.Config.PciPassthruInfo, passthroughInfo(g.ID, g.activeType == typeDirect, ""))
 	}
-	for _, p := range host.passthrough {
-		if !isGpu(host, p.spec.Address) {
+	for _, p := range host.devices {
+		if host.gpu(p.spec.Address) == nil {
 			device, err := pciEntry(p.spec.Address, p.vendorID, p.deviceID, p.spec.VendorName, p.spec.DeviceName)
 			if err != nil {
 				return err
 			}
 			hardware.PciDevice = append(hardware.PciDevice, device)
-			label := p.spec.Label
-			if !l.version.has("7.0.2.0") {
-				label = ""
-			}
-			object.Config.PciPassthruInfo = append(object.Config.PciPassthruInfo, passthroughInfo(p.spec.Address, true, label))
 		}
 	}
 	object.Hardware = &hardware
 	return nil
-}
-
-func isGpu(host *gpuHost, address string) bool {
-	for _, g := range host.gpus {
-		if g.ID == address {
-			return true
-		}
-	}
-	return false
-}
-
-func passthroughInfo(address string, active bool, label string) types.BaseHostPciPassthruInfo {
-	return &types.HostPciPassthruInfo{
-		Id: address, DependentDevice: address, PassthruCapable: true,
-		PassthruEnabled: active, PassthruActive: active, HardwareLabel: label,
-	}
 }
 
 // pciEntry: PCI ids are signed shorts in the API, so 0x9999 shows as -26215.

@@ -63,6 +63,7 @@ type HostSpec struct {
 	Connected        *bool           `json:"connected"`
 	Gpus             []GpuSpec       `json:"gpus"`
 	PciDevices       []PciDeviceSpec `json:"pci_devices"`
+	Rebinds          *bool           `json:"passthrough_without_reboot"`
 }
 
 type GpuSpec struct {
@@ -73,7 +74,7 @@ type GpuSpec struct {
 	Mode         string `json:"mode"`
 }
 
-// PciDeviceSpec is a device the host gives away whole (DirectPath I/O).
+// PciDeviceSpec is a device that the host can give away whole (DirectPath I/O).
 type PciDeviceSpec struct {
 	Address    string `json:"address"`
 	VendorID   string `json:"vendor_id"`
@@ -81,6 +82,10 @@ type PciDeviceSpec struct {
 	VendorName string `json:"vendor_name"`
 	DeviceName string `json:"device_name"`
 	Label      string `json:"label"`
+	// The device that goes along, such as a bridge; itself if empty.
+	Dependent   string `json:"dependent"`
+	Passthrough *bool  `json:"passthrough"`
+	Capable     *bool  `json:"capable"`
 }
 
 type MachineSpec struct {

@@ -46,14 +46,19 @@ type gpuHost struct {
 	memoryMB int64
 	driver   bool
 
-	gpus        []*gpu
+	gpus []*gpu
+	// All devices that could be passed through, and those that are.
+	devices     []*pciDevice
 	passthrough []*pciDevice
+	// Whether passthrough is switched without a reboot.
+	rebinds     bool
 	defaultType string
 	policy      admission.Policy
 	reservedMB  map[string]int64
 
 	manager  *graphicsManager
 	services *serviceSystem
+	passthru *passthruSystem
 }
 
 type gpu struct {
@@ -78,6 +83,9 @@ type pciDevice struct {
 	vendorID uint16
 	deviceID uint16
 	holder   string
+	// What is configured, and what is in force.
+	enabled bool
+	active  bool
 }
 
 const (

@@ -139,6 +139,7 @@ func (g *hostGate) RebootHostTask(ctx *simulator.Context, req *types.RebootHost_
 		},
 		run: func(ctx *simulator.Context) (types.AnyType, *refusal) {
 			setRuntime(ctx, object, "bootTime", types.NewTime(time.Now()))
+			lab.rebind(lab.hosts[object.Self])
 			lab.activate(ctx, lab.hosts[object.Self], true)
 			return nil, nil
 		},

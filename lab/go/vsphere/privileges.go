@@ -4,6 +4,8 @@ import (
 	"slices"
 
 	"github.com/vmware/govmomi/simulator"
+	"github.com/vmware/govmomi/vim25/methods"
+	"github.com/vmware/govmomi/vim25/soap"
 	"github.com/vmware/govmomi/vim25/types"
 )
 
@@ -11,6 +13,9 @@ import (
 // everything; privileges are held on the whole inventory. Which call needs which
 // privilege is from VMware's API reference, and pyVmomi's tables say the same;
 // that the settings of a clone need those of a reconfiguration is assumed.
+
+// What a deployed VM takes beside the privileges of its settings is VMware's table
+// "Required Privileges for Common Tasks" (vsphere.md 9).
 
 // need is a privilege that a call takes, and the object it is missing on.
 type need struct {
@@ -26,6 +31,7 @@ var methodPrivileges = map[string]string{
 	"ResetVM_Task":         "VirtualMachine.Interact.Reset",
 	"UpgradeVM_Task":       "VirtualMachine.Config.UpgradeVirtualHardware",
 	"UpdateGraphicsConfig": "Host.Config.Settings",
+	"UpdatePassthruConfig": "Host.Config.PciPassthru",
 	"RestartService":       "Host.Config.NetService",
 	// Refreshing is more than reading, as the API reference says.
 	"RefreshGraphicsManager": "Host.Config.Settings",
@@ -42,16 +48,34 @@ func (l *Lab) forbidden(ctx *simulator.Context, method *simulator.Method) *refus
 	if ctx.Session == nil {
 		return nil
 	}
-	i := slices.IndexFunc(l.inventory.Users, func(user UserSpec) bool { return user.Name == ctx.Session.UserName })
-	if i < 0 {
-		return nil
-	}
 	for _, needed := range l.needs(ctx, method) {
-		if !slices.Contains(l.inventory.Users[i].Privileges, needed.privilege) {
+		if !l.granted(ctx, needed.privilege) {
 			return refuse(&types.NoPermission{Object: &needed.object, PrivilegeId: needed.privilege}, "Permission to perform this operation was denied.")
 		}
 	}
 	return nil
+}
+
+// granted says whether the user of this session has a privilege.
+func (l *Lab) granted(ctx *simulator.Context, privilege string) bool {
+	i := slices.IndexFunc(l.inventory.Users, func(user UserSpec) bool { return user.Name == ctx.Session.UserName })
+	return i < 0 || slices.Contains(l.inventory.Users[i].Privileges, privilege)
+}
+
+// HasPrivilegeOnEntities answers for the session that asks; others are not looked up.
+func (g *authorizationGate) HasPrivilegeOnEntities(ctx *simulator.Context, req *types.HasPrivilegeOnEntities) soap.HasFault {
+	if req.SessionId != ctx.Session.Key {
+		return refuse(&types.NotFound{}, "The session does not exist.").soap()
+	}
+	var answer []types.EntityPrivilege
+	for _, entity := range req.Entity {
+		held := types.EntityPrivilege{Entity: entity}
+		for _, id := range req.PrivId {
+			held.PrivAvailability = append(held.PrivAvailability, types.PrivilegeAvailability{PrivId: id, IsGranted: g.lab.granted(ctx, id)})
+		}
+		answer = append(answer, held)
+	}
+	return &methods.HasPrivilegeOnEntitiesBody{Res: &types.HasPrivilegeOnEntitiesResponse{Returnval: answer}}
 }
 
 func (l *Lab) needs(ctx *simulator.Context, method *simulator.Method) []need {
@@ -71,7 +95,7 @@ func (l *Lab) needs(ctx *simulator.Context, method *simulator.Method) []need {
 			return on(req.This, "VirtualMachine.Inventory.Delete")
 		}
 	case *types.PowerOnMultiVM_Task:
-		var out []need
+		out := on(req.This, "VirtualMachine.Interact.PowerOn")
 		for _, vm := range req.Vm {
 			out = append(out, on(vm, "VirtualMachine.Interact.PowerOn")...)
 		}
@@ -93,7 +117,10 @@ func (l *Lab) cloneNeeds(source *simulator.VirtualMachine, req *types.CloneVM_Ta
 	if source.Config.Template {
 		provisioning = "VirtualMachine.Provisioning.DeployTemplate"
 	}
-	out := append(on(source.Self, provisioning), on(req.Folder, "VirtualMachine.Inventory.CreateFromExisting")...)
+	out := append(on(source.Self, provisioning), on(req.Folder, "VirtualMachine.Inventory.CreateFromExisting", "VirtualMachine.Config.AddNewDisk")...)
+	for _, network := range source.Network {
+		out = append(out, on(network, "Network.Assign")...)
+	}
 	if pool := req.Spec.Location.Pool; pool != nil {
 		out = append(out, on(*pool, "Resource.AssignVMToPool")...)
 	}

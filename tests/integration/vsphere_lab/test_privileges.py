@@ -60,17 +60,19 @@ def test_fact_1_6_a_call_needs_its_privilege(start_as, spec, privilege):
     assert caught.value.object.name in ("app-1", "running")
 
 
-def test_fact_1_6_power_on_through_drs_needs_the_privilege_on_each_vm(start_as):
+def test_fact_1_6_power_on_through_drs_needs_the_privilege_on_the_datacenter_too(start_as):
     vcenter = start_as()
     with pytest.raises(vim.fault.NoPermission) as caught:
         vcenter.power_on_by_drs(vcenter.vm("app-2"))
     assert caught.value.privilegeId == "VirtualMachine.Interact.PowerOn"
-    assert caught.value.object == vcenter.vm("app-2")
+    assert caught.value.object == vcenter.datacenter()
 
 
 CLONING = {
     "VirtualMachine.Provisioning.DeployTemplate": "ubuntu-22.04-efi",
     "VirtualMachine.Inventory.CreateFromExisting": "vm",
+    "VirtualMachine.Config.AddNewDisk": "vm",
+    "Network.Assign": "VM Network",
     "Resource.AssignVMToPool": "Resources",
     "Datastore.AllocateSpace": "ds1",
 }
@@ -121,6 +123,14 @@ def test_a_user_without_privileges_may_look_and_try_out(start_as, spec):
     assert not results[0].error
 
 
+def test_a_session_is_told_its_own_privileges(start_as):
+    vcenter = start_as("VirtualMachine.Interact.PowerOn")
+    manager, key = vcenter.content.authorizationManager, vcenter.content.sessionManager.currentSession.key
+    asked = ["VirtualMachine.Interact.PowerOn", "VirtualMachine.Interact.PowerOff"]
+    (answer,) = manager.HasPrivilegeOnEntities([vcenter.vm("app-1")], key, asked)
+    assert [one.isGranted for one in answer.privAvailability] == [True, False]
+
+
 def test_an_unknown_user_is_not_let_in(vcenter):
     with pytest.raises(vim.fault.InvalidLogin):
         vcenter.login(user="operator@vsphere.local")
@@ -130,8 +140,8 @@ def test_the_table_of_methods_agrees_with_that_of_pyvmomi():
     table = dict(re.findall(r'^\t"(\w+)": +"([\w.]+)",$', GO.read_text(), re.MULTILINE))
     known = {
         info.wsdlName: info.privId
-        for kind in (vim.VirtualMachine, vim.host.GraphicsManager, vim.host.ServiceSystem)
+        for kind in (vim.VirtualMachine, vim.host.GraphicsManager, vim.host.ServiceSystem, vim.host.PciPassthruSystem)
         for info in kind._methodInfo.values()
     }
-    assert len(table) == 9
+    assert len(table) == 10
     assert {method: known[method] for method in table} == table

@@ -302,8 +302,10 @@ def test_sessions_do_not_pile_up(vcenter, playbooks):
     assert len(vcenter.content.sessionManager.sessionList) == before
 
 
-def test_the_examples_in_the_documentation_work(vcenter, playbooks):
-    results = playbooks(vcenter).run(examples("vsphere_gpu_host"))
+def test_the_examples_in_the_documentation_work(start, section, playbooks):
+    adapter = {"vendor_id": "15b3", "device_id": "1021", "device_name": "ConnectX-7", "passthrough": False}
+    section["clusters"][0]["hosts"][1]["pci_devices"] = [adapter]
+    results = playbooks(start(section)).run(examples("vsphere_gpu_host"))
     assert not any(result.failed for result in results)
     assert results[-1]["msg"] == []
 

@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
+from pyVmomi import vim
 
 DOCS = Path(__file__).parents[3] / "docs"
 VM, HOST = "vsphere_vgpu_vm", "vsphere_gpu_host"
@@ -25,6 +26,8 @@ EVERYTHING = {
     "vgpus": [{"profile": "A40-4Q"}],
     "state": "powered_on",
 }
+PASSED_THROUGH = {"passthrough": [{"vendor_id": "10de", "device_id": "2235"}]}
+SHARED_OR_PASSED_THROUGH = (HOST, {"cluster": "gpu", "graphics_type": "shared", **PASSED_THROUGH})
 GONE = {"name": "trainer", "state": "absent", "power_cycle": "hard"}
 
 
@@ -65,6 +68,7 @@ def test_what_the_documentation_asks_for_is_enough(vcenter, playbooks):
         as_user("all", VM, GONE),
         as_user("all", VM, {**EVERYTHING, "template": "origin", "state": "present"}),
         as_user("all", HOST, {"cluster": "gpu", "graphics_type": "shared"}),
+        as_user("all", HOST, {"cluster": "gpu", **PASSED_THROUGH}),
     )
     assert not any(result.failed for result in results), [result.message for result in results]
 
@@ -76,15 +80,40 @@ def test_each_privilege_is_needed_and_named_when_it_is_missing(vcenter, playbook
     cases["VirtualMachine.Inventory.Delete"] = (VM, {"name": "app-1", "state": "absent", "adopt": True})
     stopped = {"name": "app-2", "cluster": "gpu", "state": "powered_off", "power_cycle": "hard"}
     cases["VirtualMachine.Interact.PowerOff"] = (VM, stopped)
-    # Settings before the restart, which comes after them.
-    shared = (HOST, {"cluster": "gpu", "graphics_type": "shared"})
-    cases |= dict.fromkeys(sorted(HOST_PRIVILEGES, reverse=True), shared)
+    cases |= dict.fromkeys(sorted(HOST_PRIVILEGES), SHARED_OR_PASSED_THROUGH)
     vcenter.wait(vcenter.vm("app-2").PowerOnVM_Task())
+    before = everything(vcenter)
     tried = [as_user(privilege, *case) for privilege, case in cases.items()]
     results = playbooks(vcenter).tasks(*tried)
     for privilege, result in zip(cases, results, strict=True):
         assert result.code == "forbidden", (privilege, result.message)
         assert privilege in result.message
+        assert not result.changed
+    # Also those that only a later step needs are missed before the first one.
+    assert everything(vcenter) == before
+
+
+def everything(vcenter):
+    """Return all that the refused tasks could have changed."""
+    hosts = [
+        (host.name, str(host.config.graphicsConfig), str(host.config.pciPassthruInfo))
+        for host in vcenter.all(vim.HostSystem)
+    ]
+    return hosts, {
+        vm.name: (str(vm.runtime.powerState), vm.config.changeVersion) for vm in vcenter.all(vim.VirtualMachine)
+    }
+
+
+def test_a_running_vm_is_not_stopped_for_a_change_that_its_user_may_not_make(vcenter, playbooks):
+    run = playbooks(vcenter)
+    assert run.task(VM, **EVERYTHING).changed
+    lacking = ("VirtualMachine.Config.AddRemoveDevice", "VirtualMachine.Interact.PowerOn")
+    asked = {"name": "trainer", "vgpus": [{"profile": "A40-8Q"}], "power_cycle": "hard"}
+    for privilege, result in zip(lacking, run.tasks(*[as_user(one, VM, asked) for one in lacking]), strict=True):
+        assert result.code == "forbidden", result.message
+        assert privilege in result.message
+        assert not result.changed
+    assert str(vcenter.vm("trainer").runtime.powerState) == "poweredOn"
 
 
 def test_looking_and_check_mode_need_no_more_than_read_only(vcenter, playbooks):

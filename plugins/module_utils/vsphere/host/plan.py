@@ -100,6 +100,10 @@ class HostGraphicsRequest:
         )
 
     @property
+    def empty(self) -> bool:
+        return self == HostGraphicsRequest()
+
+    @property
     def sets_modes(self) -> bool:
         return bool(self.vgpu_mode or any(device.vgpu_mode for device in self.devices))
 
@@ -158,6 +162,12 @@ class Plan:
         """Return the predicted snapshot after the changes."""
         hosts = tuple(change.after for change in self.changes)
         return Snapshot(replace(self.snapshot.inventory, hosts=hosts))
+
+    def of_its_hosts(self, snapshot: Snapshot) -> Snapshot:
+        """Return a later snapshot without the hosts that the plan does not concern."""
+        chosen = {change.before.moid for change in self.changes}
+        hosts = tuple(host for host in snapshot.inventory.hosts if host.moid in chosen)
+        return Snapshot(replace(snapshot.inventory, hosts=hosts))
 
     # Results, each based on a snapshot of the hosts after the changes.
     def host_records(self, found: Snapshot) -> list[dict[str, Any]]:
@@ -265,6 +275,11 @@ def in_force(gpu: GpuFacts, wanted: ConfiguredGraphics) -> bool:
     if gpu.vgpu_mode not in VGPU_MODES.values() or wanted.vgpu_mode is None:
         return True
     return gpu.vgpu_mode == wanted.vgpu_mode
+
+
+def unchanged(snapshot: Snapshot) -> Plan:
+    """Return a plan that leaves the graphics of all GPU hosts as they are."""
+    return Plan(snapshot, tuple(HostChange(host, host) for host in snapshot.inventory.gpu_hosts))
 
 
 def plan(

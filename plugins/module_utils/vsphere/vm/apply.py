@@ -13,7 +13,7 @@ from functools import cached_property
 from typing import Any
 
 from ansible_collections.vgpu.fleet.plugins.module_utils.errors import FleetError
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere import tasks
+from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere import privileges, tasks
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.faults import Operation, VsphereError
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.read import inventory
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.read.inventory import HostFacts
@@ -23,6 +23,7 @@ from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm.decide impor
     devices as vm_devices,
     placement as vm_placement,
     plan as vm_plan,
+    privileges as needed_privileges,
     rules as vm_rules,
 )
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm.decide.mark import OWNER, refuse_to_start_unfinished
@@ -173,6 +174,9 @@ class ReconfigureVm:
     # Applying
     def apply(self, seen: VmSnapshot, decision: Decision) -> VmResult:
         plan = decision.plan
+        if needed_privileges.steps(plan) > 1:
+            # The refusal of a later step would leave the VM stopped or half-changed.
+            privileges.require(self._session, {seen.reference: needed_privileges.needed(plan)})
         stopped = upgraded = False
         try:
             if plan.power.stop:

@@ -12,7 +12,7 @@ from typing import Any
 
 from ansible_collections.vgpu.fleet.plugins.module_utils.errors import FleetError
 from ansible_collections.vgpu.fleet.plugins.module_utils.planning.request import NothingSelected
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere import tasks
+from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere import privileges, tasks
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.faults import Operation, moid_of
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.names import is_same_path, sent_name
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.read import inventory
@@ -35,6 +35,7 @@ from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm.decide impor
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm.decide.mark import CLONED, COMPLETE, OWNER, STAGE
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm.decide.plan import VmPlan
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm.decide.power import PRESENT
+from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm.decide.privileges import EXTRA_CONFIG, after_clone
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm.decide.rules import InvalidRequest
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm.dry_run import dry_run_clone
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm.find import storage_policy as vm_storage_policy
@@ -236,6 +237,9 @@ class CloneVm:
 
     # Applying
     def _make(self, made: ClonePlan) -> VmResult:
+        # The new VM inherits the privileges of its folder.
+        required = {made.folder.reference: [*after_clone(made.decision.plan), EXTRA_CONFIG]}
+        privileges.require(self._session, required)
         reference = self._cloned(made)
         try:
             outcome = self._complete(made, reference)

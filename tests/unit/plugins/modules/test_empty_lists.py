@@ -73,6 +73,7 @@ CONTENTS = {
     ("vgpu_availability", "demand.vgpus"),
     ("vgpu_availability", "demand.vms"),
     ("vsphere_gpu_host", "devices"),
+    ("vsphere_gpu_host", "passthrough"),
     ("vsphere_vgpu_vm", "networks"),
     ("vsphere_vgpu_vm", "networks.dns"),
     ("vsphere_vgpu_vm", "networks.ip"),

@@ -112,7 +112,7 @@ def test_a_task_whose_end_pyvmomi_cannot_read_says_why_it_failed(monkeypatch, st
     task = vim.Task("task-1", None)
     refused = fault('<fault xsi:type="Frobnication"/><localizedMessage>The frob is locked.</localizedMessage>')
 
-    def until(session, subject, references, paths, done, *, timeout):
+    def until(session, subject, references, paths, _done, **_more):
         if "info.error" in paths:
             session.read(subject, references, paths)
         return {task: {"info.state": state}}
