@@ -41,10 +41,9 @@ def test_an_image_that_does_not_exist_is_one_sentence_and_nothing_is_created(lab
     disk = {"image": "default/none", "size_gib": 10}
     vms = {"harvester_gpu_vm_vms": [{"name": "trainer", "user_data": "#cloud-config", "disks": [disk]}]}
     lab.mark()
-    assert refused(runs, vms) == (
-        "Image default/none of VM trainer does not exist or is not ready. Use the form namespace/name, with the name of"
-        " the object, not the name that the UI displays. No VM was created."
-    )
+    told = refused(runs, vms)
+    assert told.startswith("Image default/none of VM default/trainer does not exist. Did you mean default/ubuntu?")
+    assert told.endswith("not the name that the UI displays. Nothing was changed.")
     assert writes(lab) == []
 
 

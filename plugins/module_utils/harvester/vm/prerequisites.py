@@ -82,9 +82,11 @@ class Prerequisites:
     def require(self) -> None:
         """Raise MissingPrerequisites with all problems at once."""
         if self.problems:
-            raise MissingPrerequisites(
-                " ".join(self.problems), hint="Create these objects, or correct the VMs. Nothing was changed."
+            hint = (
+                "Create these objects, or correct the VMs. Images and networks have the form namespace/name, with the"
+                " name of the object, not the name that the UI displays. Nothing was changed."
             )
+            raise MissingPrerequisites(" ".join(self.problems), hint=hint)
 
 
 def _listed(vms: Iterable[str]) -> str:
