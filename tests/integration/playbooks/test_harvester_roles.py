@@ -7,7 +7,7 @@ from typing import Any
 from tests.integration.api import VMIS, VMS
 from tests.integration.labs import Lab
 from tests.integration.modules.beginnings import writes
-from tests.integration.playbooks.reprofiling import GPU, OTHER_GPU, machine, state, vm
+from tests.integration.playbooks.reprofiling import GPU, NAMES, OTHER_GPU, RESOURCE, machine, state, vm
 from tests.integration.playbooks.runs import Run, Runs
 
 Json = dict[str, Any]
@@ -105,6 +105,63 @@ def test_vms_that_do_not_run_are_started_however_they_were_set_or_ended(lab: Lab
     assert vm(lab, "always")["spec"]["runStrategy"] == "Always"
     again = runs.playbook("harvester_gpu_cluster", wanted, options="--tags vm")
     assert (again.status, again.changed) == ("successful", 0), again.tasks
+
+
+OTHER_NAMESPACE = "team-b"
+OTHER_VMS = VMS.replace("/default/", f"/{OTHER_NAMESPACE}/")
+
+
+def made_by_the_ui(device_name: str) -> Json:
+    """A running VM as Harvester's UI makes it: its label is on the template only, and a device names its entry."""
+    body = machine("trainer", runStrategy="RerunOnFailure")
+    body["metadata"].pop("labels")
+    template = body["spec"]["template"]
+    template["metadata"] = {"labels": {"harvesterhci.io/vmName": "trainer"}}
+    template["spec"]["domain"]["devices"]["hostDevices"] = [{"name": device_name, "deviceName": RESOURCE}]
+    return body
+
+
+def test_m6_vms_that_the_ui_made_keep_their_vgpus_also_if_two_have_the_same_name(lab: Lab, runs: Runs) -> None:
+    lab.enable_gpus(GPU)
+    lab.enable_vgpus(dict.fromkeys(NAMES[:2], "NVIDIA A2-4Q"))
+    if lab.find(f"/api/v1/namespaces/{OTHER_NAMESPACE}") is None:
+        lab.make("/api/v1/namespaces", {"metadata": {"name": OTHER_NAMESPACE}})
+    places = {VMS: NAMES[0], OTHER_VMS: NAMES[1]}
+    for path, name in places.items():
+        lab.make(path, made_by_the_ui(name))
+    instances = [path.replace("virtualmachines", "virtualmachineinstances") + "/trainer" for path in places]
+
+    def running(path: str) -> bool:
+        return ((lab.find(path) or {}).get("status") or {}).get("phase") == "Running"
+
+    lab.until(lambda: all(map(running, instances)), real=True)
+    uids = [lab.read(path)["metadata"]["uid"] for path in instances]
+    entries = [vm_devices(lab.read(f"{path}/trainer")) for path in places]
+    four = [{"profile": "A2-4Q"}]
+    both = [{"name": "trainer", "vgpus": four}, {"name": "trainer", "namespace": OTHER_NAMESPACE, "vgpus": four}]
+    lab.mark()
+    # They are somebody else's until they are adopted.
+    told = refused(runs, {"harvester_gpu_vm_vms": both})
+    assert "default/trainer" in told
+    assert f"{OTHER_NAMESPACE}/trainer" in told
+    assert writes(lab) == []
+
+    adopted = {"harvester_gpu_vm_vms": [{**one, "adopt": True} for one in both]}
+    # There is no third A2-4Q, and each of them needs none but its own.
+    done = runs.playbook("harvester_gpu_cluster", adopted, options="--tags vm")
+    assert done.status == "successful", done.shown
+    assert [lab.read(path)["metadata"]["uid"] for path in instances] == uids
+    assert [vm_devices(lab.read(f"{path}/trainer")) for path in places] == entries
+    third = {"harvester_gpu_vm_vms": [*adopted["harvester_gpu_vm_vms"], {"name": "third", "vgpus": four}]}
+    assert "0 of 1 more machines fit" in refused(runs, third)
+    again = runs.playbook("harvester_gpu_cluster", adopted, options="--tags vm")
+    assert (again.status, again.changed) == ("successful", 0), again.tasks
+    for path in places:
+        lab.api.delete(f"{path}/trainer")
+
+
+def vm_devices(body: Json) -> Any:
+    return body["spec"]["template"]["spec"]["domain"]["devices"].get("hostDevices")
 
 
 def test_a_number_of_vms_needs_a_profile_and_a_prefix(lab: Lab, runs: Runs) -> None:
