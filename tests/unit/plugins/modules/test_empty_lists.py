@@ -15,7 +15,7 @@ from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.result import
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.vm.apply import VmRequest
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.vm.model import VmState
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.read import inventory
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.result import records as vsphere_records
+from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.result import nodes as vsphere_nodes
 
 from tests.unit.plugins.module_utils import fleets
 from tests.unit.plugins.module_utils.harvester import objects
@@ -188,7 +188,7 @@ def test_a_module_that_reads_shows_nothing_of_an_empty_selection(
 
 def test_reading_with_an_empty_selection_shows_nothing() -> None:
     fleet = fleets.fleet(fleets.gpu("n1:a", "4Q"))
-    for filtered in (harvester_records.filtered, vsphere_records.filtered):
+    for filtered in (harvester_records.filtered, vsphere_nodes.filtered):
         assert filtered(fleet, gpus=None, profiles=None) == fleet
         assert not filtered(fleet, gpus=[]).nodes
         assert not filtered(fleet, profiles=[]).nodes
