@@ -154,6 +154,10 @@ lock: $(PACKAGES) ## Pin the development packages anew
 kubevirt-manifests: $(PACKAGES) ## Write lab/kubernetes/kubevirt_manifests.json anew, after the pinned version of KubeVirt has changed
 	python -m tools.kubevirt_manifests
 
+.PHONY: cluster-api-definitions
+cluster-api-definitions: $(PACKAGES) ## Write lab/capv/cluster_api_definitions.json anew, after the version of Cluster API has changed
+	python -m tools.cluster_api_definitions
+
 .PHONY: changelog
 changelog: $(STAGED) ## Bring CHANGELOG.rst up to date with its fragments
 	antsibull-changelog release --refresh --reload-plugins --update-existing

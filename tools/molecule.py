@@ -76,7 +76,8 @@ class Run:
         """The names of those that it runs on."""
         era = "mdev" if self.version and self.version < "1.8" else "vfio"
         harvester = "-".join(filter(None, (HARVESTER, era, self.besides)))
-        return tuple(harvester if platform == HARVESTER else platform for platform in self.platforms)
+        vsphere = VSPHERE if HARVESTER in self.platforms or not self.besides else f"{VSPHERE}-only-{self.besides}"
+        return tuple(harvester if platform == HARVESTER else vsphere for platform in self.platforms)
 
     @property
     def group(self) -> str:

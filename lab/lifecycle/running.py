@@ -13,7 +13,7 @@ from lab.rundir import RunDir
 from lab.vsphere import vcsim
 
 PARTS = ("kubevirt", "vsphere", "core-webhook")
-EXTRAS = ("rancher",)
+EXTRAS = ("rancher", "capv")
 HARVESTER = "harvester"
 
 
@@ -27,8 +27,9 @@ def stop(run_dir: RunDir | Path | str) -> None:
 
 
 def further_clusters(run: RunDir) -> Iterator[RunDir]:
-    """Yield the run directories of Rancher and of the guest clusters inside that of the lab."""
-    for state in sorted([*run.path.glob("rancher/state.json"), *run.path.glob("guests/*/state.json")]):
+    """Yield the run directories of Rancher, the management cluster and the guest clusters inside that of the lab."""
+    beside = [state for name in EXTRAS for state in run.path.glob(f"{name}/state.json")]
+    for state in sorted([*beside, *run.path.glob("guests/*/state.json")]):
         yield RunDir(state.parent)
 
 
@@ -58,7 +59,7 @@ def environment(run: RunDir) -> dict[str, str]:
             "LAB_CLIENT_KEY": str(run.pki / "client-admin.key"),
             "LAB_AUDIT_LOG": str(run.audit_log),
         }
-    exports |= _rancher(run)
+    exports |= _rancher(run) | _capv(run)
     vcenter = vcsim.info(run)
     if vcenter is not None:
         exports |= vcsim.env(vcenter)
@@ -71,6 +72,14 @@ def _rancher(run: RunDir) -> dict[str, str]:
     from lab.rancher.server import rancher
 
     return rancher.environment(run)
+
+
+def _capv(run: RunDir) -> dict[str, str]:
+    if "capv" not in run.read():
+        return {}
+    from lab.capv import management
+
+    return management.environment(run)
 
 
 def log_files(run: RunDir, names: Iterable[str]) -> list[Path]:

@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from lab import hints
+from lab.capv import management
 from lab.errors import LabError
 from lab.harvester import definitions, versions, wipe
 from lab.kubernetes import controlplane, kubevirt
@@ -67,11 +68,15 @@ def start(
         )
     clean(run)
     with_vsphere = _wants_vsphere(wanted, without, only)
+    if "capv" in extra and not with_vsphere:
+        raise LabError(
+            "Cluster API's provider for vSphere needs vSphere.", hint="Start the lab with a scenario that has vsphere."
+        )
     with_harvester = only != "vsphere"
     with_kubevirt = with_harvester and "kubevirt" not in without
     built = binaries.ensure(
         [
-            *(controlplane.BINARIES if with_harvester else ()),
+            *(controlplane.BINARIES if with_harvester or "capv" in extra else ()),
             *(kubevirt.BINARIES if with_kubevirt else ()),
             *((VCSIM,) if with_vsphere else ()),
         ]
@@ -92,6 +97,8 @@ def start(
     try:
         if with_vsphere:
             _start_vsphere(run)
+        if "capv" in extra:
+            management.start(run, built, speed=speed)
         if with_harvester:
             _start_parts(run, built, with_kubevirt=with_kubevirt)
     except BaseException:
@@ -221,6 +228,8 @@ def reset(run_dir: RunDir | Path | str) -> None:
     if settings["vcsim"]:
         vcsim.stop(run)
         _start_vsphere(run)
+    if "capv" in settings["with"]:
+        management.restart(run)
     if "server" not in run.read():
         return
     order(run, "clear")

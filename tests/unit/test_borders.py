@@ -27,6 +27,7 @@ MAY_IMPORT = {
     "module_utils.harvester": (*MODEL, "module_utils.errors", "module_utils.kube"),
     "module_utils.rancher": (*MODEL, "module_utils.errors", "module_utils.kube", "module_utils.harvester"),
     "module_utils.vsphere": (*MODEL, "module_utils.errors", "module_utils.progress"),
+    "module_utils.capv": ("module_utils.errors", "module_utils.kube"),
     "module_utils": ("module_utils",),
     "plugin_utils": ("module_utils",),
     "modules": ("module_utils",),
@@ -46,16 +47,25 @@ WRITING = (
     "module_utils.harvester.vm.apply",
     "module_utils.harvester.reprofile",
     "module_utils.rancher.apply",
+    "module_utils.capv.run",
     "module_utils.vsphere.host.apply",
     "module_utils.vsphere.host.apply_passthrough",
     "module_utils.vsphere.vm.apply",
     "module_utils.vsphere.vm.clone",
 )
-READERS = ("modules.harvester_gpu_info", "modules.vsphere_gpu_info", "modules.vgpu_availability")
+READERS = (
+    "modules.capv_info",
+    "modules.harvester_gpu_info",
+    "modules.vgpu_availability",
+    "modules.vsphere_gpu_info",
+    "modules.vsphere_template_check",
+)
 
 # Files and lines that Ansible packs for a module, the module itself included, at most. Every packed run compiles them.
 # A module that is not listed here carries nothing of the collection.
 MOST_PACKED = {
+    "modules.capv_cluster": (22, 4_300),
+    "modules.capv_info": (19, 3_400),
     "modules.harvester_addon": (27, 5_700),
     "modules.harvester_gpu_info": (28, 5_200),
     "modules.harvester_mig": (48, 10_500),
@@ -69,6 +79,7 @@ MOST_PACKED = {
     "modules.vgpu_availability": (54, 11_400),
     "modules.vsphere_gpu_host": (31, 6_000),
     "modules.vsphere_gpu_info": (30, 6_300),
+    "modules.vsphere_template_check": (40, 7_000),
     "modules.vsphere_vgpu_vm": (55, 10_100),
 }
 ALONE = (1, 400)

@@ -22,7 +22,7 @@ PRODUCT = {
     *("FILES.json", "MANIFEST.json"),
     *("awx", "changelogs", "docs", "extensions", "meta", "monitoring", "playbooks", "plugins", "roles", "tests"),
 }
-ACTION_GROUPS = ("harvester", "rancher", "vsphere")
+ACTION_GROUPS = ("capv", "harvester", "rancher", "vsphere")
 
 
 def files_in(tarball: Path) -> set[PurePosixPath]:
@@ -82,8 +82,8 @@ def test_the_changelog_ends_with_the_version_of_the_collection() -> None:
 def test_an_action_group_lists_its_modules(group: str) -> None:
     listed = yaml.safe_load((CHECKOUT / "meta/runtime.yml").read_text())["action_groups"][group]
     own = {path.stem for path in CHECKOUT.glob(f"plugins/modules/{group}_*.py")}
-    # Modules for both platforms; Rancher's group connects to Rancher.
-    both = set() if group == "rancher" else {path.stem for path in CHECKOUT.glob("plugins/modules/vgpu_*.py")}
+    # Modules for both platforms; Rancher's group connects to Rancher, that of Cluster API to a management cluster.
+    both = set() if group in ("capv", "rancher") else {path.stem for path in CHECKOUT.glob("plugins/modules/vgpu_*.py")}
     # The connection of kubernetes.core is the one of Harvester, unless a role says otherwise.
     session = {"kubernetes_session"} if group == "harvester" else set()
     assert listed == sorted(own | both | session)

@@ -38,7 +38,11 @@ def test_every_scenario_says_on_what_it_runs() -> None:
     found = {(run.scenario, run.version) for run in runs("")}
     assert {("harvester_gpu_node", "1.7"), ("harvester_gpu_node", "1.8"), ("vsphere_gpu_host", "")} <= found
     assert {run.scenario for run in runs("vm on Harvester 1.8")} == {"harvester_gpu_vm"}
-    assert [run.title for run in runs("capv")] == ["capv_gpu_pool on Harvester 1.8 and vSphere"]
+    assert [run.title for run in runs("capv")] == [
+        "capv_gpu_cluster on vSphere",
+        "capv_gpu_pool on Harvester 1.8 and vSphere",
+    ]
+    assert [run.labs for run in runs("capv_gpu_cluster")] == [("vsphere-only-capv",)]
 
 
 def test_every_role_has_a_scenario() -> None:
@@ -126,4 +130,4 @@ def test_runs_on_two_labs_have_a_pair_of_their_own() -> None:
     assert {"vsphere", "harvester-vfio", "harvester-vfio-rancher", "harvester-vfio+vsphere"} <= set(found)
     labs = [place for group in found for place in molecule.places(group).values()]
     assert len(labs) == len(set(labs))
-    assert {run.group for run in runs("capv")} == {"harvester-vfio+vsphere"}
+    assert {run.group for run in runs("capv_gpu_pool")} == {"harvester-vfio+vsphere"}

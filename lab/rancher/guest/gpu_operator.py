@@ -26,6 +26,7 @@ DETECT_SECONDS = 5.0
 DEFAULT_NAMESPACE = "gpu-operator"
 PUBLIC_DRIVERS = "nvcr.io/nvidia"
 CONTAINERD_SOCKET = "/run/k3s/containerd/containerd.sock"
+USUAL_SOCKET = "/run/containerd/containerd.sock"
 LICENCE_KEYS = (licence.TOKEN, licence.CONF)
 PRESENT_LABEL = "nvidia.com/gpu.present"
 DRIVER, TOOLKIT, PLUGIN = (
@@ -36,8 +37,10 @@ DRIVER, TOOLKIT, PLUGIN = (
 
 
 class GpuOperator:
-    def __init__(self, world: World, gpus: Mapping[str, int]) -> None:
+    def __init__(self, world: World, gpus: Mapping[str, int], *, socket: str = CONTAINERD_SOCKET) -> None:
         self._world = world
+        # Where containerd of the nodes listens, which depends on the distribution.
+        self._socket = socket
         # Number of vGPUs of each node's VM, and whether its image contains the driver.
         self._gpus = gpus
         self.driver_in_image: dict[str, bool] = {}
@@ -162,8 +165,9 @@ class GpuOperator:
                 "waiting for the driver: none is loaded on the node, and none is deployed",
             )
         toolkit = spec.get("toolkit") or {}
-        if toolkit.get("enabled", True) and _env(toolkit).get("CONTAINERD_SOCKET") != CONTAINERD_SOCKET:
-            message = "unable to dial: dial unix /run/containerd/containerd.sock: connect: no such file or directory"
+        asked = _env(toolkit).get("CONTAINERD_SOCKET") or USUAL_SOCKET
+        if toolkit.get("enabled", True) and asked != self._socket:
+            message = f"unable to dial: dial unix {asked}: connect: no such file or directory"
             return TOOLKIT, "CrashLoopBackOff", f"unable to restart containerd: {message}"
         return None
 

@@ -39,6 +39,11 @@ SELECTIONS = {
 }
 # All other lists, which declare contents: an empty one declares that there are none, and nothing is done for it.
 CONTENTS = {
+    "capv_gpu_cluster_addons",
+    "capv_gpu_cluster_pod_cidrs",
+    "capv_gpu_cluster_pools",
+    "capv_gpu_cluster_service_cidrs",
+    "capv_gpu_cluster_ssh_authorized_keys",
     "capv_gpu_pool_vgpus",
     "gpu_operator_driver_pull_secrets",
     "gpu_smoke_test_pull_secrets",
