@@ -115,6 +115,10 @@ pages: $(INSTALLED) | $(PYTEST_DEBUG_TEMPROOT) ## Run README and the pages of th
 matrix: $(TARBALL) ## Check every supported ansible-core: ARGS="--line 2.16"
 	@python -m tools.matrix --table build/matrix.md $(ARGS)
 
+.PHONY: compatibility
+compatibility: $(INSTALLED) ## Take a vGPU through its life on every minor version of Harvester: ARGS="--version 1.8"
+	@$(ON_INSTALLED) python -m tools.compatibility --table build/compatibility.md $(ARGS)
+
 ##@ Using it
 
 .PHONY: playbook

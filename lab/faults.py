@@ -50,7 +50,9 @@ FAULTS = {
             "mig-setup", "MIG mode cannot be enabled: GPUs offer time-sliced types until an attempt succeeds", NODE
         ),
         Description("plugin-drift", "nodes report one allocatable vGPU too few (from 1.8 on) or too many", NODE),
-        Description("permitted-list", "KubeVirt's permitted devices lack one entry and list another twice"),
+        Description(
+            "permitted-list", "KubeVirt's permitted devices keep the last entry, twice, and lose every new one"
+        ),
         Description("kubelet-restart", "device plugins do not register again; --off restarts the process", NODE),
         Description("node-not-ready", "the kubelet and everything else on a node stop responding", NODE),
         Description("node-gone", "the node is removed from the cluster; --off adds it again", NODE, needs_node=True),

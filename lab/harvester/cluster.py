@@ -12,7 +12,7 @@ from lab.harvester.hardware import Host
 from lab.harvester.journal import Journal
 from lab.harvester.names import resource_name
 from lab.harvester.versions import Version
-from lab.kubernetes.client import Client
+from lab.kubernetes.client import Client, Json
 from lab.kubernetes.informer import Informer
 from lab.kubernetes.resource import Resource
 from lab.scenarios.scenario import Scenario
@@ -33,6 +33,9 @@ class Cluster:
     informers: dict[Resource, Informer] = field(default_factory=dict)
     driver_ready: Callable[[str], str | None] = lambda node: None
     journal: Journal = field(default_factory=Journal)
+    # Whether KubeVirt's list of permitted devices loses what the controllers write to it, and what it has lost.
+    loses_permits: bool = False
+    lost_permits: list[Json] = field(default_factory=list)
     _synced: int = 0
     _tasks: dict[Resource, asyncio.Task[None]] = field(default_factory=dict)
 

@@ -35,6 +35,7 @@ VOLUME = Resource("PersistentVolume", "persistentvolumes", "/api/v1")
 NODENAME_LABEL = "nodename"
 PARENT_LABEL = "harvesterhci.io/parentSRIOVGPUDevice"
 DRIVER_NEEDED_LABEL = "sriovgpu.harvesterhci.io/driver-needed"
+BARE_METAL_LABEL = "harvesterhci.io/gpu-baremetal-workloads"
 ORIGINAL_DRIVER_ANNOTATION = "harvesterhci.io/pcideviceDriver"
 OVERRIDE_ANNOTATION = "pcidevice.harvesterhci.io/override-resource-name"
 SKIP_VFIO_ANNOTATION = "pcidevices.harvesterhci.io/skip-vfio-binding"

@@ -271,20 +271,24 @@ class Harvester:
         self.processes[node].start()
 
     async def permitted_list(self, *, broken: bool) -> None:
-        """The first entry lost and the last one doubled, as by the controllers' own fault (harvester#10008)."""
+        """Keep only the last entry, twice, and lose every new one, as the controllers do (harvester#10008)."""
         kubevirt = self.cluster[r.KUBEVIRT].get("kubevirt", r.HARVESTER_NAMESPACE)
         if kubevirt is None:
             return
         permitted = kubevirt["spec"].get("configuration", {}).get("permittedHostDevices") or {}
+        key = "mediatedDevices" if self.cluster.version.mdev else "pciHostDevices"
         if broken:
-            key = "mediatedDevices" if self.cluster.version.mdev else "pciHostDevices"
             entries = permitted.get(key) or []
             if not entries:
                 raise LabError("KubeVirt has no permitted devices yet.", hint="Enable a vGPU first.")
             self._permitted = permitted
-            permitted = permitted | {key: [*entries[1:], *entries[1:][-1:]]}
+            self.cluster.loses_permits = True
+            left = entries[-1:] if len(entries) > 1 else []
+            permitted = permitted | {key: [*left, *left]}
         elif self._permitted is not None:
             permitted, self._permitted = self._permitted, None
+            permitted = permitted | {key: [*permitted[key], *self.cluster.lost_permits]}
+            self.cluster.loses_permits, self.cluster.lost_permits = False, []
         body = {"spec": {"configuration": {"permittedHostDevices": permitted}}}
         await self.cluster[r.KUBEVIRT].patch(kubevirt, body)
 

@@ -144,9 +144,10 @@ options:
   wait_timeout:
     description:
       - Maximum time to wait for all changes together, in seconds.
-      - After that the task fails, and reports what is missing and the likely causes that it detected.
+      - After that the task fails, and reports what is missing, what is still changing, and the likely causes.
+      - Defaults to 300 seconds and additional time for each vGPU that changes on the busiest node, because a node
+        changes one vGPU after the other. This is 5 seconds from Harvester 1.8 on, and 1 second before.
     type: int
-    default: 300
 """
 
     FAIL_FAST = r"""

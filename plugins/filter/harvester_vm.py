@@ -19,8 +19,8 @@ positional: _input, storage_classes, owner
 options:
   _input:
     description:
-      - The VM, with C(name) and optionally C(namespace), C(cpus), C(memory_gib), C(disks), C(networks), C(user_data)
-        and C(labels).
+      - The VM, with C(name) and optionally C(namespace), C(cpus), C(memory_gib), C(reserved_memory_mib), C(efi),
+        C(secure_boot), C(disks), C(networks), C(user_data) and C(labels).
     type: dict
     required: true
   storage_classes:

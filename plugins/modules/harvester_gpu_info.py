@@ -106,6 +106,12 @@ nodes:
       description: Whether the node is schedulable, that is, not cordoned.
       type: bool
       sample: true
+    reserved_for_containers:
+      description:
+        - Whether the label C(harvesterhci.io/gpu-baremetal-workloads) reserves the GPUs of the node for containers, so
+          that they serve no VMs and have no vGPU devices. Harvester ignores the label before 1.9.
+      type: bool
+      sample: false
     labels:
       description: Labels of the node.
       returned: with O(detail=full)
@@ -252,7 +258,14 @@ findings:
         - V(not_configured) and V(not_removed) are vGPUs that were enabled or disabled without any effect so far.
         - V(not_allocatable) is a vGPU that is configured, but that its node does not offer.
         - V(unrequested) is a vGPU with a profile that its specification does not request. The next reboot removes it.
-        - V(claim_left_behind) is a vGPU that is disabled, but that its node still offers.
+        - V(not_permitted) is a type of existing vGPUs that KubeVirt's list of permitted devices lacks, so that no VM
+          can start with it. V(permitted_twice) is a type with repeated entries in such a list. Repeated entries in a
+          list that is complete do no harm, and are not a finding.
+          O(ignore:permitted_devices=true) of M(vgpu.fleet.harvester_repair) repairs both.
+        - V(claim_left_behind) is a vGPU that is disabled, but that its node still offers. O(ignore:claims) of
+          M(vgpu.fleet.harvester_repair) repairs it. V(claim_without_device) is a claim whose vGPU device does not
+          exist. Enable SR-IOV on its GPU to repair it.
+        - V(reserved_node) is a node that is reserved for containers and still has GPU devices, which Harvester removes.
         - V(missing_label) is a device without its node label, which stops the scan of the node.
         - V(invalid_annotation) is a VM whose allocation annotation cannot be parsed, which stops the controllers of all
           nodes.
@@ -296,6 +309,7 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.cluster import Cluster
+from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.paths import SYSTEM_NAMESPACE
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.result.findings import findings
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.result.records import (
     filtered,
@@ -309,6 +323,11 @@ from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.result.summar
 )
 from ansible_collections.vgpu.fleet.plugins.module_utils.kube.options import connection_spec
 from ansible_collections.vgpu.fleet.plugins.module_utils.module import ReadResult, finish, reporting_errors
+
+PERMITS_UNKNOWN = (
+    "KubeVirt's list of permitted devices cannot be read, so the findings do not cover it. Grant the right to list"
+    f" kubevirts in namespace {SYSTEM_NAMESPACE}."
+)
 
 
 def main() -> None:
@@ -343,7 +362,8 @@ def read_fleet(cluster: Cluster, params: dict[str, Any]) -> ReadResult:
             "profiles": profile_records(vgpus, cluster.version),
             "findings": [finding.as_dict() for finding in findings(cluster.snapshot, fleet)],
             "harvester": {"version": str(cluster.version), "vfio_framework": cluster.version.vfio_framework},
-        }
+        },
+        (*cluster.version.warnings, *(() if cluster.snapshot.kubevirts is not None else (PERMITS_UNKNOWN,))),
     )
 
 

@@ -104,8 +104,9 @@ options:
   wait_timeout:
     description:
       - Maximum time for each step, in seconds.
+      - Defaults to 600 seconds and additional time for each vGPU that changes on the busiest node, because a node
+        changes one vGPU after the other. This is 5 seconds from Harvester 1.8 on, and 1 second before.
     type: int
-    default: 600
 extends_documentation_fragment:
   - vgpu.fleet.harvester
   - vgpu.fleet.harvester.fail_fast
@@ -210,10 +211,14 @@ undone:
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.reprofile.run import Reprofile, ReprofileRequest
+from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.time_limit import TimeLimit
 from ansible_collections.vgpu.fleet.plugins.module_utils.kube import connection as access
 from ansible_collections.vgpu.fleet.plugins.module_utils.kube.client import ApiClient
 from ansible_collections.vgpu.fleet.plugins.module_utils.kube.options import connection_spec, fail_fast_spec
 from ansible_collections.vgpu.fleet.plugins.module_utils.module import finish, reporting_errors
+
+# A step also stops and starts VMs.
+BASE_SECONDS = 600.0
 
 
 def argument_spec() -> dict[str, dict[str, object]]:
@@ -234,7 +239,7 @@ def argument_spec() -> dict[str, dict[str, object]]:
         "vm_labels": {"type": "dict"},
         "serial": {"type": "int", "default": 1},
         "take_over": {"type": "bool", "default": False},
-        "wait_timeout": {"type": "int", "default": 600},
+        "wait_timeout": {"type": "int"},
         **fail_fast_spec(),
     }
 
@@ -248,7 +253,7 @@ def main() -> None:
             ApiClient(access.from_options(params), fail_fast=params["fail_fast"]),
             params["harvester_version"],
             request,
-            seconds=params["wait_timeout"],
+            limit=TimeLimit.of(params["wait_timeout"], BASE_SECONDS),
             take_over=params["take_over"],
         )
         result = run.run(check_mode=module.check_mode)

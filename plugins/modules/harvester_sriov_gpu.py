@@ -297,6 +297,7 @@ from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.cluster impor
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.decide.sriov import SriovRequest
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.result.sriov_result import SriovResult
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.result.summaries import DETAIL_OPTION
+from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.time_limit import TimeLimit
 from ansible_collections.vgpu.fleet.plugins.module_utils.kube.options import connection_spec, waiting_spec
 from ansible_collections.vgpu.fleet.plugins.module_utils.module import finish, reporting_errors
 
@@ -319,7 +320,8 @@ def main() -> None:
     with reporting_errors(module):
         params = module.params
         request = SriovRequest.of(params)
-        task = GpuTask(Cluster.connect(params), module.check_mode, params["wait"], params["wait_timeout"])
+        limit = TimeLimit.of(params["wait_timeout"])
+        task = GpuTask(Cluster.connect(params), module.check_mode, params["wait"], limit)
         planned = task.plan(request)
         applied = task.apply(planned)
         finish(module, SriovResult(planned, applied, params["detail"]))

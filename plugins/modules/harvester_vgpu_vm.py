@@ -206,6 +206,7 @@ def argument_spec() -> dict[str, dict[str, object]]:
     return {
         **connection_spec(),
         **waiting_spec(),
+        "wait_timeout": {"type": "int", "default": 300},
         "name": {"type": "str", "required": True},
         "namespace": {"type": "str", "default": "default"},
         "vgpus": {"type": "list", "elements": "dict", "options": vgpu},

@@ -77,6 +77,20 @@ options:
     description:
       - The memory of each machine in GiB. Defaults to 4 for a new pool.
     type: int
+  reserved_memory_mib:
+    description:
+      - Part of the memory of each machine, in MiB, that is kept for the processes of the hypervisor and not given to
+        the guest. Machines with much memory and a vGPU may need more than Harvester's default, which V(0) selects.
+    type: int
+  efi:
+    description:
+      - Whether the machines boot with EFI instead of BIOS. C profiles with a large framebuffer need EFI, and the image
+        has to support it.
+    type: bool
+  secure_boot:
+    description:
+      - Whether EFI verifies the signatures of what it boots. Needs O(efi).
+    type: bool
   image:
     description:
       - The image of the boot disk, as C(namespace/name). A new pool needs it here or in O(disks).
@@ -224,8 +238,8 @@ notes:
   - Connect to the cluster that Rancher itself runs on, best through Rancher, with O(host) being
     C(https://rancher.example/k8s/clusters/local) and O(api_key) an API key of Rancher. The module then reaches the
     Harvester through the same proxy. Otherwise it uses the kubeconfig in the cloud credential.
-  - Any change of C(cpus), C(memory_gib), C(vgpus), disks, networks, C(vm_namespace), C(ssh_user) or C(user_data) makes
-    Rancher replace all machines of the pool. Changes of quantity, labels, taints and limits do not.
+  - Any change of C(cpus), memory, firmware, C(vgpus), disks, networks, C(vm_namespace), C(ssh_user) or C(user_data)
+    makes Rancher replace all machines of the pool. Changes of quantity, labels, taints and limits do not.
   - Labels and taints apply to machines that are created afterwards.
 seealso:
   - module: vgpu.fleet.harvester_vgpu
@@ -337,6 +351,18 @@ pool:
       description: Memory in GiB.
       type: int
       sample: 16
+    reserved_memory_mib:
+      description: Memory in MiB that the guest does not get; 0 for Harvester's default.
+      type: int
+      sample: 0
+    efi:
+      description: Whether the machines boot with EFI.
+      type: bool
+      sample: false
+    secure_boot:
+      description: Whether EFI verifies what it boots.
+      type: bool
+      sample: false
     image:
       description: The first image of the disks.
       type: str
@@ -433,6 +459,9 @@ WISHES = (
     "roles",
     "cpus",
     "memory_gib",
+    "reserved_memory_mib",
+    "efi",
+    "secure_boot",
     "image",
     "disks",
     "networks",
@@ -469,6 +498,9 @@ def argument_spec() -> dict[str, dict[str, object]]:
         "vgpus": {"type": "list", "elements": "dict", "options": vgpu},
         "cpus": {"type": "int"},
         "memory_gib": {"type": "int"},
+        "reserved_memory_mib": {"type": "int"},
+        "efi": {"type": "bool"},
+        "secure_boot": {"type": "bool"},
         "image": {"type": "str"},
         "disks": {"type": "list", "elements": "dict", "options": disk},
         "networks": {"type": "list", "elements": "str"},

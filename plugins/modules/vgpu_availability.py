@@ -224,6 +224,13 @@ profiles:
           description: The name of the profile on vSphere.
           type: str
           sample: nvidia_a2-2q
+    permitted:
+      description:
+        - Whether KubeVirt permits VMs to use existing vGPUs of the profile. If V(false), none of them is free, because
+          no VM can start with them. See O(ignore:permitted_devices) of M(vgpu.fleet.harvester_repair).
+        - Null if this is unknown, because KubeVirt's configuration cannot be read. Only on Harvester.
+      type: bool
+      sample: true
     allocatable:
       description: Number of allocatable vGPUs, in use or not. On vSphere, those in use plus those free now.
       type: int
@@ -544,7 +551,7 @@ def check_harvester(params: dict[str, Any], *, check_mode: bool) -> ReadResult:
         "nodes": counts.node_records(),
         **fit.as_result(),
     }
-    return ReadResult(records, tuple(counts.drifts()))
+    return ReadResult(records, (*cluster.version.warnings, *counts.drifts()))
 
 
 def check_vsphere(params: dict[str, Any], *, check_mode: bool) -> ReadResult:

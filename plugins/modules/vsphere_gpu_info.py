@@ -97,6 +97,10 @@ nodes:
       description: Whether the host can run VMs. V(false) in maintenance mode.
       type: bool
       sample: true
+    reserved_for_containers:
+      description: Always V(false) on vSphere.
+      type: bool
+      sample: false
     labels:
       description: Cluster, datacenter, version, assignment policy and ID of the host.
       type: dict

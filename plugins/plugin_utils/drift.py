@@ -108,6 +108,10 @@ def _devices(findings: Iterable[Mapping[str, Any]], fleet: Fleet, planned: set[s
         kind, device, text = finding["kind"], finding["device"], finding["text"]
         if kind in ("stale_annotation", "two_displays"):
             yield _finding(kind, device, text, "vm")
+        elif kind in ("not_permitted", "permitted_twice"):
+            yield _finding(kind, device, text, "permitted_devices")
+        elif kind == "claim_left_behind" and not places[device][1].holders:
+            yield _finding(kind, device, text, "claim")
         elif kind == "type_differs" and device in planned:
             # The declared layout takes precedence over the spec of the device.
             yield _finding(kind, device, text, "layout")

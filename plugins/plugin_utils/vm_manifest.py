@@ -22,6 +22,7 @@ from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.ownership imp
 Json = dict[str, Any]
 
 CREATOR = "vgpu.fleet"
+MIB_PER_GIB = 1024
 CLOUD_INIT_DISK = "cloudinitdisk"
 
 
@@ -57,6 +58,9 @@ class VmSpec:
     namespace: str = "default"
     cpus: int = 4
     memory_gib: int = 8
+    reserved_memory_mib: int = 0
+    efi: bool = False
+    secure_boot: bool = False
     disks: tuple[Disk, ...] = ()
     networks: tuple[str, ...] = ()
     cloud_init: bool = False
@@ -73,6 +77,9 @@ class VmSpec:
             namespace=str(given.get("namespace") or "default"),
             cpus=int(given.get("cpus") or 4),
             memory_gib=int(given.get("memory_gib") or 8),
+            reserved_memory_mib=int(given.get("reserved_memory_mib") or 0),
+            efi=_switch(given.get("efi")),
+            secure_boot=_switch(given.get("secure_boot")),
             disks=tuple(Disk.read(disk, name) for disk in given.get("disks") or ()),
             networks=tuple(given.get("networks") or ()),
             cloud_init=bool(given.get("user_data")),
@@ -85,10 +92,23 @@ class VmSpec:
                 f"Label {reserved[0]} of VM {name} is reserved.",
                 hint="It names the tool and the owner of the VM. Set the owner instead.",
             )
+        if machine.secure_boot and not machine.efi:
+            raise InvalidMachine(f"secure_boot of VM {name} needs efi.", hint="Set efi: true as well.")
+        if not 0 <= machine.reserved_memory_mib < machine.memory_gib * MIB_PER_GIB:
+            raise InvalidMachine(
+                f"reserved_memory_mib of VM {name} is {machine.reserved_memory_mib}, and the VM has"
+                f" {machine.memory_gib} GiB.",
+                hint="Use a part of memory_gib, or 0 for Harvester's default.",
+            )
         for network in machine.networks:
             if network.count("/") != 1:
                 raise InvalidMachine(f"Network {network} of VM {name} must have the form namespace/name.")
         return machine
+
+
+def _switch(given: Any) -> bool:
+    """Return a boolean. Surveys of AWX send texts."""
+    return given if isinstance(given, bool) else str(given or "").lower() in ("true", "yes", "on", "1")
 
 
 def manifest(machine: VmSpec, storage_classes: Mapping[str, str]) -> Json:
@@ -100,9 +120,15 @@ def manifest(machine: VmSpec, storage_classes: Mapping[str, str]) -> Json:
         "namespace": machine.namespace,
         "labels": {**labels, **mark(machine.owner)},
     }
+    annotations: dict[str, str] = {}
+    if machine.reserved_memory_mib:
+        # Harvester subtracts this from the memory of the guest. It is for the processes of the hypervisor.
+        annotations["harvesterhci.io/reservedMemory"] = f"{machine.reserved_memory_mib}Mi"
     if claims:
         # Harvester creates the PersistentVolumeClaims from this annotation and associates them with the VM.
-        metadata["annotations"] = {"harvesterhci.io/volumeClaimTemplates": json.dumps(claims, separators=(",", ":"))}
+        annotations["harvesterhci.io/volumeClaimTemplates"] = json.dumps(claims, separators=(",", ":"))
+    if annotations:
+        metadata["annotations"] = annotations
     return {
         "apiVersion": "kubevirt.io/v1",
         "kind": "VirtualMachine",
@@ -114,10 +140,16 @@ def manifest(machine: VmSpec, storage_classes: Mapping[str, str]) -> Json:
 def _template(machine: VmSpec) -> Json:
     limits = {"cpu": str(machine.cpus), "memory": f"{machine.memory_gib}Gi"}
     devices: Json = {"disks": list(_disks(machine)), "interfaces": list(_interfaces(machine))}
+    firmware: Json = {}
+    if machine.efi:
+        # KubeVirt enables secure boot with EFI by default, and secure boot requires SMM.
+        firmware["firmware"] = {"bootloader": {"efi": {"secureBoot": machine.secure_boot}}}
+        firmware["features"] = {"acpi": {"enabled": True}, "smm": {"enabled": machine.secure_boot}}
     return {
         "domain": {
             "cpu": {"cores": machine.cpus, "sockets": 1, "threads": 1},
             "devices": devices,
+            **firmware,
             "resources": {"limits": limits},
         },
         "evictionStrategy": "LiveMigrateIfPossible",

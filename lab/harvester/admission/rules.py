@@ -58,8 +58,16 @@ def allocated(vm: Json, key: str) -> Iterator[str]:
 
 
 def _user_of(cache: ClusterCache, device: str, key: str) -> Json | None:
-    users = [vm for vm in cache.all(r.VM) if device in allocated(vm, key)]
+    if cache.version.notes_allocations:
+        users = [vm for vm in cache.all(r.VM) if device in allocated(vm, key)]
+    else:
+        users = [vm for vm in cache.all(r.VM) if device in _named_in_spec(vm)]
     return min(users, key=lambda vm: (vm["metadata"]["namespace"], vm["metadata"]["name"]), default=None)
+
+
+def _named_in_spec(vm: Json) -> set[str]:
+    devices = devices_of(vm)
+    return {one.get("name", "") for field in ("gpus", "hostDevices") for one in devices.get(field) or []}
 
 
 def _vgpu_in_use(cache: ClusterCache, device: str) -> str | None:
@@ -145,11 +153,44 @@ def _mig_update(cache: ClusterCache, request: Json) -> str | None:
     return None
 
 
+def _node_update(cache: ClusterCache, request: Json) -> str | None:
+    """Check a change of the label that reserves GPUs for containers (harvester.md 2.8)."""
+    name = request["object"]["metadata"]["name"]
+    before, after = _reserved(request["oldObject"]), _reserved(request["object"])
+    if not cache.version.baremetal_label or before == after:
+        return None
+    if after:
+        gpus = [obj for obj in cache.labelled(r.SRIOV_GPU, r.NODENAME_LABEL, name) if _enabled(obj)]
+        names = ", ".join(sorted(obj["metadata"]["name"] for obj in gpus))
+        return f"node {name} has enabled SRIOV GPU devices {names}" if gpus else None
+    users = ", ".join(sorted(_path(pod) for pod in cache.all(r.POD) if _uses_gpu(pod, name)))
+    return f"node {name} has pods {users} scheduled which may be using the GPU" if users else None
+
+
+def _reserved(node: Json | None) -> bool:
+    metadata = (node or {}).get("metadata") or {}
+    return (metadata.get("labels") or {}).get(r.BARE_METAL_LABEL) == "true"
+
+
+def _path(obj: Json) -> str:
+    return f"{obj['metadata']['namespace']}/{obj['metadata']['name']}"
+
+
+def _uses_gpu(pod: Json, node: str) -> bool:
+    spec = pod.get("spec") or {}
+    limits = [(one.get("resources") or {}).get("limits") or {} for one in spec.get("containers") or []]
+    return spec.get("nodeName") == node and any(name.startswith("nvidia.com/") for found in limits for name in found)
+
+
 def _claim_create(cache: ClusterCache, request: Json) -> str | None:
     name = request["object"]["metadata"]["name"]
     device = cache.get(r.PCI_DEVICE, name)
     if device is None:
         return f'pcidevices.devices.harvesterhci.io "{name}" not found'
+    node = (device.get("status") or {}).get("nodeName", "")
+    if cache.version.baremetal_label and _reserved(cache.get(r.NODE, node)):
+        # Upstream's wording is not known.
+        return f"pcidevice {name} belongs to node {node}, whose GPUs are reserved for bare metal workloads"
     if not (device.get("status") or {}).get("iommuGroup"):
         return f"pcidevice {name} has no iommuGroup available"  # rule 12
     if cache.version.protects_claims:
@@ -236,6 +277,7 @@ _RULES: dict[tuple[str, str], Callable[[ClusterCache, Json], str | None]] = {
     ("migconfigurations", "UPDATE"): _mig_update,
     ("pcideviceclaims", "CREATE"): _claim_create,
     ("pcideviceclaims", "DELETE"): _claim_delete,
+    ("nodes", "UPDATE"): _node_update,
     ("virtualmachines", "CREATE"): _vm_write,
     ("virtualmachines", "UPDATE"): _vm_write,
 }

@@ -48,7 +48,7 @@ class InformerCache:
 
 
 def _rule(operations: list[str], group: str, resource: str, scope: str = "Cluster") -> Json:
-    version = "v1" if group == "kubevirt.io" else "v1beta1"
+    version = "v1" if group in ("", "kubevirt.io") else "v1beta1"
     return {
         "operations": operations,
         "apiGroups": [group],
@@ -68,6 +68,8 @@ VALIDATED = [
     _rule(["DELETE"], r.DEVICES_GROUP, "usbdevices"),
     _rule(["UPDATE"], r.DEVICES_GROUP, "migconfigurations"),
 ]
+# From 1.9 on.
+NODES_VALIDATED = [_rule(["UPDATE"], "", "nodes")]
 MUTATED = [_rule(["CREATE", "UPDATE"], "kubevirt.io", "virtualmachines", "Namespaced")]
 CORE_VALIDATED = [_rule(["CREATE", "UPDATE", "DELETE"], "harvesterhci.io", "addons", "Namespaced")]
 
@@ -115,8 +117,11 @@ class WebhookServer:
     async def register_pcidevices(self) -> None:
         """Register the configurations, which stay when the processes end: the API server ignores a dead webhook."""
         await self.open()
+        # The recordings of 1.9 were made before it had this rule.
+        checks_nodes = self._cluster.version.baremetal_label and not self._cluster.scenario.fake_driver
+        validated = [*VALIDATED, *(NODES_VALIDATED if checks_nodes else ())]
         for kind, name, path, served in (
-            ("ValidatingWebhookConfiguration", "pcidevices-validator", "/validate", VALIDATED),
+            ("ValidatingWebhookConfiguration", "pcidevices-validator", "/validate", validated),
             ("MutatingWebhookConfiguration", "pcidevices-mutator", "/mutate", MUTATED),
         ):
             await self._register(kind, name, "pcidevices.harvesterhci.io", self._port, path, served)

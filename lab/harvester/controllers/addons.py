@@ -201,7 +201,7 @@ def _daemon_set(addon: str) -> Json:
                         "matchExpressions": [
                             {"key": r.DRIVER_NEEDED_LABEL, "operator": "In", "values": ["true"]},
                             {
-                                "key": "harvesterhci.io/gpu-baremetal-workloads",
+                                "key": r.BARE_METAL_LABEL,
                                 "operator": "NotIn",
                                 "values": ["true"],
                             },

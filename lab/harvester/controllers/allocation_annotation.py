@@ -7,6 +7,7 @@ import json
 from collections.abc import Callable, Mapping
 
 from lab.harvester import resources as r
+from lab.harvester.admission.mutations import rebuilt_note
 from lab.harvester.admission.rules import devices_of
 from lab.harvester.cluster import Cluster
 from lab.harvester.node.kubelet import Kubelet
@@ -15,6 +16,8 @@ from lab.kubernetes.client import ApiError, Json
 from lab.kubernetes.workqueue import WorkQueue
 
 ATTEMPTS = 10
+# Time from an update of a stopped VM to its annotation.
+UPDATE_SECONDS = 0.2
 
 
 class AllocationNotes:
@@ -32,6 +35,9 @@ class AllocationNotes:
     def run(self) -> None:
         self._queue = WorkQueue(self._cluster.clock, "allocation notes", self._reconcile)
         self._cluster[r.VMI].listen(lambda old, new: self._notice(new))
+        if self._cluster.version.rebuilds_allocation_notes:
+            self._updates = WorkQueue(self._cluster.clock, "notes of stopped VMs", self._rebuild)
+            self._cluster[r.VM].listen(self._notice_update)
         self.look_again()
 
     def look_again(self) -> None:
@@ -42,6 +48,20 @@ class AllocationNotes:
         if instance is not None:
             self._queue.add(f"{instance['metadata']['namespace']}/{instance['metadata']['name']}")
 
+    def _notice_update(self, old: Json | None, new: Json | None) -> None:
+        """Handle an update of a VM, whose response does not contain the annotation yet (harvester.md 12.5)."""
+        if old is not None and new is not None and _content(old) != _content(new):
+            self._updates.add_after(f"{new['metadata']['namespace']}/{new['metadata']['name']}", UPDATE_SECONDS)
+
+    async def _rebuild(self, key: str) -> None:
+        """Rebuild the annotation of a VM that does not run from its spec (from 1.9 on)."""
+        namespace, name = key.split("/")
+        vm = self._cluster[r.VM].get(name, namespace)
+        if vm is None or self._cluster[r.VMI].get(name, namespace) is not None:
+            return
+        if "deletionTimestamp" not in vm["metadata"] and any(map(self._alive, self._kubelets)):
+            await self._write(vm, rebuilt_note(vm))
+
     async def _reconcile(self, key: str) -> None:
         namespace, name = key.split("/")
         instance = self._cluster[r.VMI].get(name, namespace)
@@ -50,7 +70,7 @@ class AllocationNotes:
             return
         status = instance.get("status") or {}
         node = status.get("nodeName", "")
-        if not self._alive(node):
+        if not self._alive(node) or not self._cluster.version.notes_allocations:
             return
         if "deletionTimestamp" not in instance["metadata"] and status.get("phase") == "Running":
             await self._write(vm, self._note(instance, node))
@@ -123,6 +143,12 @@ class AllocationNotes:
         if changed != vm:
             written = await self._cluster.pcidevices.replace(_path(vm), changed)
             await self._cluster[r.VM].seen(written)
+
+
+def _content(vm: Json) -> Json:
+    """Return the part of a VM that users write."""
+    metadata = vm["metadata"]
+    return {"spec": vm.get("spec"), "labels": metadata.get("labels"), "annotations": metadata.get("annotations")}
 
 
 def _path(vm: Json) -> str:

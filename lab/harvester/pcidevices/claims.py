@@ -25,7 +25,9 @@ async def reconcile(process: NodeProcess, claim: Json) -> None:
     if r.CLAIM_FINALIZER not in finalizers:
         claim = await process.replace(r.CLAIM, _with_finalizers(claim, [*finalizers, r.CLAIM_FINALIZER]))
     device = _owning_device(process, claim)
-    resource = device["status"]["resourceName"]
+    # A claim keeps the resource of its vGPU, also if it outlived the vGPU and its device has a generic name again.
+    annotations = claim["metadata"].get("annotations") or {}
+    resource = annotations.get(r.OVERRIDE_ANNOTATION) or device["status"]["resourceName"]
     async with process.plugin_turn:
         await _permit(process, device, resource)
         plugin = process.plugins.get(resource)
@@ -69,6 +71,8 @@ async def _permit(process: NodeProcess, device: Json, resource: str) -> None:
     await process.throttle.take()
     if kubevirt is not None:
         changed = permitted_devices.permit_pci(kubevirt, device["status"]["deviceId"], resource)
+        if changed is not None and process.cluster.loses_permits:
+            changed = permitted_devices.without_lost(kubevirt, changed, process.cluster.lost_permits)
         if changed is not None:
             await process.replace(r.KUBEVIRT, changed)
 

@@ -76,5 +76,7 @@ async def _permit(process: NodeProcess, type_name: str, resource: str) -> None:
     kubevirt = process.cluster[r.KUBEVIRT].get("kubevirt", r.HARVESTER_NAMESPACE)
     if kubevirt is not None:
         changed = permitted_devices.permit_mediated(kubevirt, type_name, resource)
+        if changed is not None and process.cluster.loses_permits:
+            changed = permitted_devices.without_lost(kubevirt, changed, process.cluster.lost_permits)
         if changed is not None:
             await process.replace(r.KUBEVIRT, changed)

@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from lab.harvester.pcidevices.process import NodeProcess
 
 RECHECK_SECONDS = 300.0
+# Exit status of nvidia-smi if a GPU has no room for an instance, and of the program in its place in the recordings.
+INSUFFICIENT_RESOURCES = 23
+FAKE_EXIT_STATUS = 1
 SYNCED, OUT_OF_SYNC, DISABLED = "synced", "out-of-sync", "disabled"
 
 
@@ -121,6 +124,23 @@ def _wanted(obj: Json) -> list[Any]:
     return [entry for entry in obj["spec"].get("profileSpec") or [] if entry.get("requested", 0) > 0]
 
 
+def _failure(process: NodeProcess, address: str, entry: Json) -> str:
+    """Return the message with the command and its exit status, as the kubelet or the controller reports it.
+
+    The controller runs the command in the driver pod. On the recordings' hosts, which have no driver pods, it runs the
+    command itself.
+    """
+    status = (
+        f"exit status {FAKE_EXIT_STATUS}"
+        if process.cluster.scenario.fake_driver
+        else f"error during command execution: command terminated with exit code {INSUFFICIENT_RESOURCES}"
+    )
+    return (
+        f"failed creation for {entry['name']} MIG configuration, please check if the requested and available resources"
+        f" match: error executing nvidia-smi mig -i {address} -cgi {entry['id']} -C: {status}"
+    )
+
+
 async def _create(process: NodeProcess, obj: Json, card: MigCard, status: Json) -> None:
     """Create instances one by one in the order of the spec; a failure leaves the earlier ones (harvester.md 8.1)."""
     for entry in _wanted(obj):
@@ -133,10 +153,7 @@ async def _create(process: NodeProcess, obj: Json, card: MigCard, status: Json) 
                     raise
                 failed = status | {"status": OUT_OF_SYNC}
                 if process.cluster.version.mig_message:
-                    failed["message"] = (
-                        f"failed creation for {entry['name']} MIG configuration, please check if the requested"
-                        " and available resources match"
-                    )
+                    failed["message"] = _failure(process, obj["spec"]["gpuAddress"], entry)
                 await process.replace_status(r.MIG, obj, failed)
                 return
     # The next node scan updates the types of the vGPUs.

@@ -19,8 +19,9 @@ async def reconcile(process: NodeProcess, ticket: Json) -> None:
     process.scanning = True
     try:
         await _pci_devices(process)
-        await _cards(process)
-        await _vgpus(process)
+        reserved = _is_reserved(process)
+        await _cards(process, reserved)
+        await _vgpus(process, reserved)
         await _node_label(process)
     finally:
         process.scanning = False
@@ -54,8 +55,16 @@ def _new_pci_device(process: NodeProcess, name: str, function: PciFunction) -> J
     }
 
 
-async def _cards(process: NodeProcess) -> None:
-    cards = {r.device_name(process.node, gpu.address): gpu for gpu in process.host.gpus if gpu.sriov_capable}
+def _is_reserved(process: NodeProcess) -> bool:
+    """Return whether a label reserves the node's GPUs for containers, from 1.9 on (harvester.md 2.8)."""
+    node = process.cluster[r.NODE].get(process.node) or {}
+    labels = (node.get("metadata") or {}).get("labels") or {}
+    return process.cluster.version.baremetal_label and labels.get(r.BARE_METAL_LABEL) == "true"
+
+
+async def _cards(process: NodeProcess, reserved: bool) -> None:
+    gpus = [] if reserved else [gpu for gpu in process.host.gpus if gpu.sriov_capable]
+    cards = {r.device_name(process.node, gpu.address): gpu for gpu in gpus}
     for name, gpu in cards.items():
         # A GPU that is passed through as a whole has a claim of the same name, and no SRIOVGPUDevice.
         if process.cluster[r.CLAIM].get(name) is None and process.cluster[r.SRIOV_GPU].get(name) is None:
@@ -72,13 +81,14 @@ def _new_card(process: NodeProcess, name: str, gpu: Gpu) -> Json:
     }
 
 
-async def _vgpus(process: NodeProcess) -> None:
+async def _vgpus(process: NodeProcess, reserved: bool) -> None:
     # One unreadable function ends the scan of all functions of the node (harvester.md 4.2).
     process.host.check_readable(*(vf.address for gpu in process.host.gpus for vf in gpu.vfs))
     functions = {
         r.device_name(process.node, vf.address): (gpu, vf)
         for gpu in process.host.gpus
         for vf in sorted(gpu.vfs, key=lambda vf: vf.address)
+        if not reserved
     }
     # By label, not by name: creating an object that lost its label again fails (harvester.md 4.3).
     known = {obj["metadata"]["name"]: obj for obj in process.cluster[r.VGPU].labelled(r.NODENAME_LABEL, process.node)}

@@ -41,6 +41,18 @@ def permit_pci(kubevirt: Json, device_id: str, resource: str) -> Json | None:
     return _with(kubevirt, configuration, permitted | {"pciHostDevices": shifted})
 
 
+def without_lost(kubevirt: Json, changed: Json, lost: list[Json]) -> Json | None:
+    """Return the change without its new entries, which are added to `lost`, or None if nothing else changes."""
+    _configuration, before = _permitted(kubevirt)
+    configuration, after = _permitted(changed)
+    kept: Json = {}
+    for key, entries in after.items():
+        known = before.get(key) or []
+        lost += [entry for entry in entries if entry not in known and entry not in lost]
+        kept[key] = [entry for entry in entries if entry in known]
+    return None if kept == before else _with(changed, configuration, kept)
+
+
 def _permitted(kubevirt: Json) -> tuple[Json, Json]:
     configuration = (kubevirt.get("spec") or {}).get("configuration") or {}
     return configuration, configuration.get("permittedHostDevices") or {}

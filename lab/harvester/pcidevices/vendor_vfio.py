@@ -14,6 +14,10 @@ if TYPE_CHECKING:
     from lab.harvester.pcidevices.process import NodeProcess
 
 
+# Time from the status of a vGPU to the name of its type, where the name follows.
+NAME_SECONDS = 0.1
+
+
 def type_value(type_id: str) -> str:
     return type_id
 
@@ -42,12 +46,23 @@ async def enable(process: NodeProcess, obj: Json, gpu: Gpu, vf: Vf) -> Json:
     await process.replace_status(r.PCI_DEVICE, device, (device.get("status") or {}) | {"resourceName": resource})
     await _claim(process, obj, device, parent, resource)
     gpu.configure(vf, type_id)
-    status = (obj.get("status") or {}) | {
-        "vGPUStatus": CONFIGURED,
-        "uuid": type_id,
-        "configureVGPUTypeName": type_name,
-    }
+    status = (obj.get("status") or {}) | {"vGPUStatus": CONFIGURED, "uuid": type_id}
+    if not process.cluster.version.name_follows_status:
+        status["configureVGPUTypeName"] = type_name
     return await process.replace_status(r.VGPU, obj, status)
+
+
+async def name_type(process: NodeProcess, obj: Json) -> Json | None:
+    """Write the name of a configured vGPU's type, from 1.9 on. A name that is there stays (harvester.md 6.7).
+
+    Return None if there is nothing to write.
+    """
+    status = obj.get("status") or {}
+    waits = status.get("vGPUStatus") == CONFIGURED and "configureVGPUTypeName" not in status
+    if not process.cluster.version.name_follows_status or not waits:
+        return None
+    named = status | {"configureVGPUTypeName": obj["spec"].get("vGPUTypeName", "")}
+    return await process.replace_status(r.VGPU, obj, named)
 
 
 async def _claim(process: NodeProcess, obj: Json, device: Json, parent: str, resource: str) -> None:
@@ -85,16 +100,20 @@ async def disable(process: NodeProcess, obj: Json, gpu: Gpu, vf: Vf) -> Json:
         # The device's status names the old resource until the next scan.
         await process.replace(r.PCI_DEVICE, _annotated(device, {r.OVERRIDE_ANNOTATION: None}, {r.PARENT_LABEL: None}))
     gpu.release(vf)
-    status = {
-        key: value
-        for key, value in (obj.get("status") or {}).items()
-        if key not in ("vGPUStatus", "uuid", "configureVGPUTypeName")
-    }
+    # A disable before the name is set does not know the name that follows, and leaves it behind (harvester.md 6.3).
+    named = await name_type(process, obj)
+    removed = ("vGPUStatus", "uuid", *(() if named else ("configureVGPUTypeName",)))
+    obj = named or obj
+    status = {key: value for key, value in (obj.get("status") or {}).items() if key not in removed}
     return await process.replace_status(r.VGPU, obj, status)
 
 
 async def after_reconcile(process: NodeProcess, obj: Json, vf: Vf) -> None:
-    """Do nothing, because the reconcile of the claim starts the device plugin."""
+    """Wait until the name of the type follows, from 1.9 on. The reconcile of the claim starts the device plugin."""
+    status = obj.get("status") or {}
+    follows = process.cluster.version.name_follows_status and "configureVGPUTypeName" not in status
+    if follows and status.get("vGPUStatus") == CONFIGURED:
+        await process.cluster.clock.sleep(NAME_SECONDS)
 
 
 def _annotated(device: Json, annotations: dict[str, str | None], labels: dict[str, str | None]) -> Json:

@@ -52,6 +52,8 @@ async def reconcile(process: NodeProcess, obj: Json) -> None:
     elif not enabled and vf.type is not None:
         written = await era.disable(process, obj, gpu, vf)
         _look_at_siblings(process, written)
+    elif enabled and (named := await vendor_vfio.name_type(process, obj)):
+        written = named
     else:
         status = status_after(process, discovered(process, gpu, vf), obj.get("status") or {})
         written = obj

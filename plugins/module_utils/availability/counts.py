@@ -218,8 +218,9 @@ class Availability:
         counts = {}
         for profile in sorted(profiles):
             allocatable = advertised.get(profile, 0)
-            # A vGPU serves a VM only if it exists and the node advertises it.
-            usable = min(allocatable, configured[profile]) if node.usable else 0
+            # A vGPU serves a VM only if it exists, the node advertises it and KubeVirt permits it.
+            serves = node.usable and self.fleet.permits(profile)
+            usable = min(allocatable, configured[profile]) if serves else 0
             free_now = max(usable - in_use[profile], 0)
             counts[profile] = Count(
                 allocatable=allocatable,
@@ -239,6 +240,7 @@ class Availability:
             {
                 "profile": profile,
                 "spellings": dict(spelt(profile)),
+                "permitted": None if self.fleet.not_permitted is None else self.fleet.permits(profile),
                 **total.as_dict(),
                 "nodes": [
                     {"node": node.name, "usable": node.usable, **self.by_node[node.name][profile].as_dict()}
@@ -322,6 +324,8 @@ def _types_of_boards(boards: Collection[str]) -> set[str]:
 
 
 def unusable_because(node: Node) -> str:
+    if node.reserved_for_containers:
+        return "reserved for containers"
     if not node.ready:
         return "not ready"
     return "" if node.schedulable else "cordoned"

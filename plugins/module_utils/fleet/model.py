@@ -98,7 +98,7 @@ class Slot:
     and permanently if the platform accepted a request without carrying it out. `offered` lists the types that an empty
     slot can be given, or is None if the platform does not report them. `hardware` is the type that the device itself
     reports if its node allocates it as another type. `owner` is the owner for whom the vGPU was enabled, if it is
-    marked.
+    marked. A `leftover` slot is empty, and its node still offers it as an earlier vGPU.
     """
 
     name: str
@@ -110,6 +110,7 @@ class Slot:
     offered: tuple[str, ...] | None = None
     hardware: str | None = None
     owner: str | None = None
+    leftover: bool = False
 
     @property
     def state(self) -> str:
@@ -236,19 +237,23 @@ class Gpu:
 
 @dataclass(frozen=True)
 class Node:
-    """A Harvester node or ESXi host. `advertised` is its allocatable count by type name, if the platform has one."""
+    """A Harvester node or ESXi host. `advertised` is its allocatable count by type name, if the platform has one.
+
+    The GPUs of a node that is `reserved_for_containers` serve no VMs.
+    """
 
     name: str
     ready: bool = True
     schedulable: bool = True
     labels: Mapping[str, str] = field(default_factory=dict, hash=False)
+    reserved_for_containers: bool = False
     gpus: tuple[Gpu, ...] = ()
     advertised: Mapping[str, int] | None = field(default=None, hash=False)
 
     @property
     def usable(self) -> bool:
-        """Return whether a VM can start on the node."""
-        return self.ready and self.schedulable
+        """Return whether a VM with vGPUs can start on the node."""
+        return self.ready and self.schedulable and not self.reserved_for_containers
 
     @cached_property
     def ordered_gpus(self) -> tuple[Gpu, ...]:
@@ -260,6 +265,7 @@ class Node:
             "ready": self.ready,
             "schedulable": self.schedulable,
             "labels": dict(sorted(self.labels.items())),
+            "reserved_for_containers": self.reserved_for_containers,
             "advertised": None if self.advertised is None else dict(sorted(self.advertised.items())),
             "gpus": [gpu.as_dict() for gpu in self.ordered_gpus],
         }
@@ -271,8 +277,19 @@ class Node:
 
 @dataclass(frozen=True)
 class Fleet:
+    """All nodes and the unbound requests of VMs.
+
+    `not_permitted` holds the types of existing vGPUs that the platform does not permit VMs to request, or is None if
+    this is unknown.
+    """
+
     nodes: tuple[Node, ...] = ()
     claims: tuple[UnboundRequest, ...] = ()
+    not_permitted: frozenset[str] | None = None
+
+    def permits(self, profile: str) -> bool:
+        """Return whether VMs may request a type, as far as this is known."""
+        return profile not in (self.not_permitted or ())
 
     @cached_property
     def ordered_nodes(self) -> tuple[Node, ...]:

@@ -21,6 +21,7 @@ from ansible_collections.vgpu.fleet.plugins.module_utils.availability.counts imp
 from ansible_collections.vgpu.fleet.plugins.module_utils.availability.fit import MAX_TRIED, Capacity
 from ansible_collections.vgpu.fleet.plugins.module_utils.availability.packing import MachineGroup, Packing, place
 from ansible_collections.vgpu.fleet.plugins.module_utils.errors import join_names
+from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.read.permitted_devices import REPAIR_HINT
 
 # VMs that exist are placed before the machines of demands.
 EXISTING, DEMANDED = 0, 1
@@ -66,7 +67,14 @@ class NodeCapacity:
             away = [node.name for node in counts.nodes if not node.usable and node.advertised]
             offering = [name for name in away if counts.by_node[name].get(profile)]
             because = f" but {join_names(offering)}, which is out of service" if offering else ""
-            return f"No node offers {profile}{because}."
+            reserved = [node.name for node in counts.nodes if node.reserved_for_containers]
+            others = f" The GPUs of {join_names(reserved)} are reserved for containers." if reserved else ""
+            return f"No node offers {profile}{because}.{others}"
+        if not counts.fleet.permits(profile):
+            return (
+                f"KubeVirt does not permit {profile}: its list of permitted devices lacks it, so no VM can start with"
+                f" it. {REPAIR_HINT}"
+            )
         free = {node: amounts[profile] for node, amounts in counts.free.items() if amounts.get(profile)}
         parts = [f"Free {profile}: " + (", ".join(f"{node} {count}" for node, count in sorted(free.items())) or "none")]
         if total.in_use:
@@ -162,11 +170,11 @@ class NodeCapacity:
         return ", ".join(parts[:MAX_TRIED]) + rest
 
     def _suggest_nodes(self, would_fit: Callable[[Capacity], bool]) -> Iterator[str]:
-        away = [node for node in self.counts.nodes if not node.usable]
+        away = [node for node in self.counts.nodes if not (node.ready and node.schedulable)]
         verbs = {"cordoned": "Uncordon node", "not ready": "Bring back node"}
         enough = [node for node in away[:MAX_TRIED] if would_fit(self._with_nodes({node.name}))]
         for node in enough:
-            yield f"{verbs[unusable_because(node)]} {node.name}."
+            yield f"{verbs['cordoned' if node.ready else 'not ready']} {node.name}."
         if len(away) > 1 and not enough and would_fit(self._with_nodes({node.name for node in away})):
             yield f"Bring back the nodes {join_names(node.name for node in away)}."
 

@@ -11,6 +11,7 @@ from typing import Protocol
 
 from ansible_collections.vgpu.fleet.plugins.module_utils.errors import join_names
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester import paths as r
+from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.read.permitted_devices import PermittedDevices
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.read.snapshot import allocatable, claimed_resource
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.version import HarvesterVersion
 from ansible_collections.vgpu.fleet.plugins.module_utils.kube.client import Json
@@ -212,3 +213,23 @@ class NodeAllocatable:
         node = seen.get(r.NODES, self.node)
         counted = allocatable(node, self.resource)
         return 0 < counted < self.count <= allocatable(node, self.resource, kind="capacity")
+
+
+@dataclass(frozen=True)
+class VgpuTypePermitted:
+    """KubeVirt permits VMs to request vGPUs of a type. `node` is one of the nodes that have such vGPUs."""
+
+    node: str
+    resource: str
+
+    @property
+    def device(self) -> str:
+        return self.resource
+
+    @property
+    def about(self) -> frozenset[str]:
+        return frozenset((r.KUBEVIRT,))
+
+    def missing(self, seen: ObjectLookup) -> str:
+        permitted = PermittedDevices.of(seen.get(r.KUBEVIRTS, r.KUBEVIRT))
+        return "" if permitted is None or self.resource in permitted.resources else "KubeVirt does not permit it"

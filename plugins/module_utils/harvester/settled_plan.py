@@ -105,6 +105,8 @@ def _settle(
             lambda: cluster.read_again().snapshot, find, seconds=seconds, pause=READ_PAUSE
         )
     watched = {path: getattr(cluster.snapshot, name) for path, name in snapshots.OBSERVABLE.items()}
+    # Whether KubeVirt permits a vGPU makes no difference for the GPUs.
+    del watched[r.KUBEVIRTS]
     if not cluster.version.has_mig:
         del watched[r.MIG_CONFIGURATIONS]
     if not until_counted:

@@ -21,6 +21,8 @@ _UNQUOTED = re.compile(r"1\.[12]")
 
 # The first version with vGPUs.
 OLDEST = (1, 3, 0)
+# The newest version that the collection is tested with (docs/compatibility.md).
+NEWEST = (1, 9)
 # Stands for the latest patch level of a release line.
 LATEST_PATCH = 99
 
@@ -65,6 +67,16 @@ class HarvesterVersion:
         return self.numbers >= (1, 9, 0)
 
     @property
+    def name_follows_status(self) -> bool:
+        """Return whether the name of a vGPU's type is written after its status: up to 1.7, and again from 1.9 on."""
+        return not self.vendor_vfio or self.numbers >= (1, 9, 0)
+
+    @property
+    def reserves_nodes(self) -> bool:
+        """Return whether a label reserves the GPUs of a node for containers. Versions before 1.9 ignore it."""
+        return self.numbers >= (1, 9, 0)
+
+    @property
     def keeps_stale_annotations(self) -> bool:
         """Return whether a stopped VM keeps its allocation annotation when devices are removed from it: up to 1.8."""
         return self.numbers < (1, 9, 0)
@@ -75,6 +87,16 @@ class HarvesterVersion:
 
     def resource(self, type_name: str) -> str:
         return resource_name(type_name, upper_case=self.upper_case_resources)
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """Return a warning for a version that the collection is not tested with. Older versions are refused."""
+        if self.numbers[:2] <= NEWEST:
+            return ()
+        return (
+            f"Harvester {self} is outside the versions that this collection is tested with, 1.3 to 1.9. See"
+            " docs/compatibility.md.",
+        )
 
     @property
     def full(self) -> str:

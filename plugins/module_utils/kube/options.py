@@ -49,7 +49,7 @@ def connection_spec() -> dict[str, dict[str, Any]]:
 def waiting_spec() -> dict[str, dict[str, Any]]:
     return {
         "wait": {"type": "bool", "default": True},
-        "wait_timeout": {"type": "int", "default": 300},
+        "wait_timeout": {"type": "int"},
         **fail_fast_spec(),
     }
 

@@ -155,9 +155,18 @@ class GpuState:
         return counted
 
     @cached_property
+    def usable(self) -> list[Slot]:
+        """Return the empty slots for new vGPUs. A slot with a claim left behind is used only if there is no other.
+
+        Such a slot can only get the type of its claim, which says nothing about the other slots of the GPU.
+        """
+        open_slots = [slot for slot in self.empty if slot.offered is None or slot.offered]
+        return [slot for slot in open_slots if not slot.leftover] or open_slots
+
+    @cached_property
     def offered(self) -> frozenset[Key] | None:
         """Return the profiles that the driver offers for an empty slot now. Return None if they are unknown."""
-        told = {slot.offered for slot in self.empty if slot.offered}
+        told = {slot.offered for slot in self.usable if slot.offered}
         if told:
             return frozenset.intersection(*map(_keys, told))
         return frozenset() if any(slot.offered is not None for slot in self.empty) else None
@@ -174,8 +183,8 @@ class GpuState:
             frozenset(Counter(key for _slot, key in self.held).items()),
             frozenset(self.counts.items()),
             frozenset(Counter((key, bool(slot.profile)) for slot, key in self.astray).items()),
-            sum(1 for slot in self.empty if slot.offered is None or slot.offered),
-            len(gpu.slots),
+            len(self.usable),
+            (len(gpu.slots), sum(1 for slot in self.empty if slot.leftover)),
             self.offered,
         )
 
@@ -602,8 +611,9 @@ def _free_functions(site: GpuState, means: AllowedChanges, taken: int) -> int:
     if not gpu.sharing:
         return virtual_functions(gpu)
     if means.evict:
-        return len(gpu.slots) - taken
-    return sum(1 for slot in site.empty if slot.offered is None or slot.offered)
+        left = sum(1 for slot in site.empty if slot.leftover)
+        return max(len(gpu.slots) - taken - left, 0) or len(gpu.slots) - taken
+    return len(site.usable)
 
 
 def virtual_functions(gpu: Gpu) -> int:

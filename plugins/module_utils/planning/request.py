@@ -141,10 +141,13 @@ class GpuSelector:
         )
         if not found:
             where = f"nodes {join_names(nodes)}" if nodes else "the fleet"
-            raise NothingSelected(
-                f"There is no GPU on {where}" + (f" that matches {join_names(gpus)}." if gpus else "."),
-                hint=f"GPUs there are: {join_names(gpu.name for gpu in fleet.gpus)}.",
-            )
+            reserved = [
+                node.name for node in fleet.nodes if node.reserved_for_containers and (not nodes or node.name in on)
+            ]
+            said = f"There is no GPU on {where}" + (f" that matches {join_names(gpus)}." if gpus else ".")
+            if reserved:
+                said += f" The GPUs of {join_names(reserved)} are reserved for containers."
+            raise NothingSelected(said, hint=f"GPUs there are: {join_names(gpu.name for gpu in fleet.gpus)}.")
         return found
 
 

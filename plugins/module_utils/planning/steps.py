@@ -280,7 +280,9 @@ def _enabling(
         site.empty,
         key=lambda slot: (slot.offered == (), slot.offered is None, bool(slot.holders), slot.address, slot.name),
     )
-    spare = fresh + [slot for slot in removed if slot.name not in repaired]
+    spare = [slot for slot in fresh if not slot.leftover]
+    spare += [slot for slot in removed if slot.name not in repaired]
+    spare += [slot for slot in fresh if slot.leftover]
     for key in sorted(left):
         for _number in range(left[key]):
             if gpu.sharing:

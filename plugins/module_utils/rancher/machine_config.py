@@ -72,6 +72,19 @@ class MachineConfig:
         return _number(self._text("memorySize"), DEFAULT_MEMORY_GIB)
 
     @property
+    def reserved_memory_mib(self) -> int:
+        """Return the memory that the guest does not get; 0 for Harvester's default, which the driver writes as -1."""
+        return max(_number(self._text("reservedMemorySize"), 0), 0)
+
+    @property
+    def efi(self) -> bool:
+        return bool(self.fields.get("enableEfi"))
+
+    @property
+    def secure_boot(self) -> bool:
+        return bool(self.fields.get("enableSecureBoot"))
+
+    @property
     def vm_namespace(self) -> str:
         return self._text("vmNamespace") or DEFAULT_NAMESPACE
 
@@ -120,6 +133,9 @@ class MachineConfig:
         return {
             "cpus": self.cpus,
             "memory_gib": self.memory_gib,
+            "reserved_memory_mib": self.reserved_memory_mib,
+            "efi": self.efi,
+            "secure_boot": self.secure_boot,
             "image": next((disk.image for disk in self.disks if disk.image), None),
             "disks": [disk.as_dict() for disk in self.disks],
             "networks": list(self.networks),

@@ -22,6 +22,7 @@ ROLES = {"etcd": "etcdRole", "control_plane": "controlPlaneRole", "worker": "wor
 # Rancher's proxy builds names from cluster and pool: it truncates long names, and other characters make them invalid.
 NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 COUNT_OR_SHARE = re.compile(r"\d+%?")
+MIB_PER_GIB = 1024
 DEFAULT_DISK_GIB = 40
 
 
@@ -106,6 +107,9 @@ class PoolRequest:
     vgpus: Counter[str] | None = field(default=None, hash=False)
     cpus: int | None = None
     memory_gib: int | None = None
+    reserved_memory_mib: int | None = None
+    efi: bool | None = None
+    secure_boot: bool | None = None
     image: str | None = None
     disks: Sequence[Mapping[str, Any]] | None = None
     networks: Sequence[str] | None = None
@@ -164,6 +168,7 @@ def check(name: str, wish: PoolRequest) -> None:
         ("quantity", wish.quantity, 0),
         ("cpus", wish.cpus, 1),
         ("memory_gib", wish.memory_gib, 1),
+        ("reserved_memory_mib", wish.reserved_memory_mib, 0),
     ):
         if value is not None and value < least:
             raise InvalidPool(f"{option} is {value}.", hint=f"Use {least} or more.")
@@ -254,7 +259,8 @@ def refuse_to_lose_a_role(leaving: Pool, others: Sequence[Pool]) -> None:
 
 def _config_changes(before: Pool, wish: PoolRequest) -> Json:
     """Return the fields whose meaning differs. A different notation of the same value is left unchanged."""
-    current, changes = before.config, {}
+    current = before.config
+    changes: Json = {}
     for given, has, name in (
         (wish.cpus, lambda: current.cpus, "cpuCount"),
         (wish.memory_gib, lambda: current.memory_gib, "memorySize"),
@@ -263,6 +269,14 @@ def _config_changes(before: Pool, wish: PoolRequest) -> Json:
     ):
         if given is not None and given != has():
             changes[name] = str(given)
+    if wish.reserved_memory_mib is not None and wish.reserved_memory_mib != current.reserved_memory_mib:
+        # The driver's value for Harvester's default.
+        changes["reservedMemorySize"] = str(wish.reserved_memory_mib or -1)
+    if wish.efi is not None and wish.efi != current.efi:
+        changes["enableEfi"] = wish.efi
+    if wish.secure_boot is not None and wish.secure_boot != current.secure_boot:
+        changes["enableSecureBoot"] = wish.secure_boot
+    _refuse_firmware(current, wish)
     if wish.user_data is not None and wish.user_data != current.user_data:
         changes["userData"] = configs.encoded(wish.user_data) if wish.user_data else ""
     if wish.vgpus is not None and _differs(lambda: Counter(one.resource for one in current.requests) == wish.vgpus):
@@ -273,6 +287,20 @@ def _config_changes(before: Pool, wish: PoolRequest) -> Json:
         changes["networkInfo"] = configs.network_info(wish.networks)
         changes |= {name: "" for name in configs.OLD_NETWORK_FIELDS if current.fields.get(name)}
     return changes
+
+
+def _refuse_firmware(current: MachineConfig, wish: PoolRequest) -> None:
+    """Refuse settings that contradict each other, together with those that stay."""
+    efi = current.efi if wish.efi is None else wish.efi
+    secure = current.secure_boot if wish.secure_boot is None else wish.secure_boot
+    if secure and not efi and (wish.efi is not None or wish.secure_boot is not None):
+        raise InvalidPool("secure_boot needs efi.", hint="Set efi: true as well, or secure_boot: false.")
+    memory = wish.memory_gib or current.memory_gib
+    if wish.reserved_memory_mib is not None and wish.reserved_memory_mib >= memory * MIB_PER_GIB:
+        raise InvalidPool(
+            f"reserved_memory_mib is {wish.reserved_memory_mib}, and the machines have {memory} GiB.",
+            hint="Use a part of memory_gib, or 0 for Harvester's default.",
+        )
 
 
 def _differs(same: Callable[[], bool]) -> bool:

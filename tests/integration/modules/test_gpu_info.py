@@ -18,7 +18,8 @@ def test_the_whole_fleet_in_few_requests(lab: Lab, playbooks: Playbooks) -> None
     info = playbooks.task(MODULE, detail="full")
     requests = lab.audit(writes_only=False)
     assert writes(lab) == []
-    assert len(requests) <= 8
+    # Eight lists, and the PCI devices, since the GPU without SR-IOV does not show its board.
+    assert len(requests) <= 9
     assert info["harvester"] == {"version": lab.version, "vfio_framework": "vendor_vfio" if lab.vfio else "mdev"}
     assert [node["name"] for node in info["nodes"]] == ["gpu-a", "gpu-b"]
     assert info["nodes"][0]["advertised"]["NVIDIA A2-4Q"] == 2

@@ -157,6 +157,9 @@ def test_a_card_that_is_out_of_sync_is_told_apart_and_repaired(mig_lab: Lab, pla
     assert other.code == "needs_relayout"
     assert "is out of sync" in other.message
     assert ("failed creation for MIG 3g.20gb" in other.message) == (lab.version == "1.9")
+    assert ("-cgi 9 -C: error during command execution: command terminated with" in other.message) == (
+        lab.version == "1.9"
+    )
     assert instances(repaired) == {A100: {"3g.20gb": 1, "2g.10gb": 2}}
     assert configuration(lab, A100)["status"]["status"] == "synced"
 

@@ -10,7 +10,7 @@ import yaml
 from pyVim.connect import Disconnect
 
 from lab.vsphere import vcsim
-from tests.integration.api import ADDONS, MIG_CONFIGURATIONS, SRIOV_GPUS, VGPUS, VMIS, VMS
+from tests.integration.api import ADDONS, KUBEVIRT, MIG_CONFIGURATIONS, SRIOV_GPUS, VGPUS, VMIS, VMS
 from tests.integration.lab_harvester.machines import A2_4Q, ALLOCATION, device, devices_of, machine, note_for
 from tests.integration.labs import Lab
 from tests.integration.playbooks.runs import CHECKOUT, Run, Runs
@@ -72,6 +72,37 @@ def drifted(lab: Lab) -> None:
     lab.until(lambda: lab.amounts("gpu-b") == {A2_4Q: 0})
     lab.make(VMS, machine("old", note=note_for(A6, vfio=True)))
     set_driver_location(lab, PLACEHOLDER)
+
+
+def unready(lab: Lab) -> None:
+    """A claim that outlived its vGPU, and a list of permitted devices that has lost its entries."""
+    lab.enable_gpus(GPU_A, GPU_B)
+    lab.enable_vgpus({A4: Q4, B4: C4})
+    lab.disable_gpus(GPU_B)
+    lab.enable_gpus(GPU_B)
+    lab.control.fault("permitted-list")
+
+
+def test_m3_m4_what_a_vm_needs_to_start_is_repaired_on_request(lab: Lab, runs: Runs) -> None:
+    lab.begin(arranged=unready)
+    resources = {name: f"nvidia.com/{name.replace(' ', '_')}" for name in (Q4, C4)}
+    told = runs.playbook("drift", {})
+    expected = {
+        ("not_permitted", resources[Q4]): "permitted_devices",
+        ("permitted_twice", resources[C4]): "permitted_devices",
+        ("claim_left_behind", B4): "claim",
+    }
+    assert {key: how for key, how in found(told).items() if key[0] != "unused"} == expected
+    assert written(lab) == set()
+
+    mended = runs.playbook("drift", REPAIR)
+    assert (mended.status, left(mended)) == ("successful", set())
+    assert lab.claim(B4) is None
+    permitted = lab.read(KUBEVIRT)["spec"]["configuration"]["permittedHostDevices"]["pciHostDevices"]
+    assert [entry["resourceName"] for entry in permitted] == [resources[C4], resources[Q4]]
+    lab.mark()
+    again = runs.playbook("drift", REPAIR)
+    assert (again.status, again.changed, written(lab)) == ("successful", 0, set())
 
 
 def test_drift_is_told_then_repaired_and_then_only_that_is_left_which_nobody_can_repair(lab: Lab, runs: Runs) -> None:

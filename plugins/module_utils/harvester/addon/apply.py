@@ -45,7 +45,6 @@ CANNOT_DISABLE = "addon cannot be disabled as"
 DRIVER_PODS = "app=nvidia-driver-daemonset"
 # Devices that KubeVirt's own device plugin offers, such as kvm and tun.
 KUBEVIRT_DEVICES = "devices.kubevirt.io/"
-BARE_METAL_LABEL = "harvesterhci.io/gpu-baremetal-workloads"
 CUSTOM_DRIVER_ANNOTATION = "sriovgpu.harvesterhci.io/custom-driver"
 SKIP_CHECK = {
     r.PCIDEVICES_ADDON: "harvesterhci.io/skipPCIDevicesControllerAddonWebhookCheck",
@@ -134,7 +133,7 @@ class AddonSnapshot:
         found = []
         for name, node in self.nodes.items.items():
             labels = node["metadata"].get("labels") or {}
-            if labels.get(BARE_METAL_LABEL) == "true":
+            if labels.get(r.BARE_METAL_LABEL) == "true":
                 continue
             if name in with_gpus or labels.get(r.DRIVER_NEEDED_LABEL) == "true":
                 found.append(name)

@@ -10,10 +10,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ansible_collections.vgpu.fleet.plugins.module_utils.errors import join_names
 from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.model import Fleet
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester import paths as r
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.cluster import Cluster
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.conditions import Condition
+from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.conditions import Condition, VgpuTypePermitted
+from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.read.permitted_devices import REPAIR_HINT
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.read.snapshot import Snapshot
 from ansible_collections.vgpu.fleet.plugins.module_utils.planning.steps import Step
 
@@ -54,18 +56,29 @@ def apply_steps(
     if not steps and (
         check_mode or not wait or not any(condition.missing(cluster.snapshot) for condition in conditions)
     ):
-        return ApplyResult(after, steps)
+        return ApplyResult(after, steps, _unpermitted(cluster, conditions))
     # Most tasks have nothing to apply and do not need the runner.
     from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.apply import runner
 
     if check_mode:
         runner.dry_run(cluster.api, cluster.snapshot, steps)
-        return ApplyResult(after, steps)
+        return ApplyResult(after, steps, _unpermitted(cluster, conditions))
     if journal:
         journal.plan(cluster.snapshot, runner.steps_by_gpu(steps))
     step_runner = runner.StepRunner(cluster.api, cluster.snapshot, wait=wait, seconds=seconds, journal=journal)
     done = step_runner.run(steps, conditions)
     return ApplyResult(done.snapshot.fleet, done.steps(steps), done.warnings, done.snapshot)
+
+
+def _unpermitted(cluster: Cluster, conditions: Sequence[Condition]) -> list[str]:
+    """Return a warning about types that vGPUs have and KubeVirt does not permit, for a task that does not wait."""
+    existing = {cluster.version.resource(name) for name in cluster.snapshot.fleet.not_permitted or ()}
+    lacking = [
+        condition.resource
+        for condition in conditions
+        if isinstance(condition, VgpuTypePermitted) and condition.resource in existing
+    ]
+    return [f"KubeVirt does not permit {join_names(lacking)}, so no VM can start. {REPAIR_HINT}"] if lacking else []
 
 
 def _refuse_held(cluster: Cluster, steps: Sequence[Step]) -> None:

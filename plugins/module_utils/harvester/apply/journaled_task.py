@@ -17,6 +17,7 @@ from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.apply.task im
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.cluster import Cluster
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.read.snapshot import Snapshot
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.settled_plan import Planned
+from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.time_limit import TimeLimit
 from ansible_collections.vgpu.fleet.plugins.module_utils.planning.steps import Step
 
 if TYPE_CHECKING:
@@ -67,7 +68,7 @@ class JournaledTask(GpuTask):
             cluster,
             check_mode,
             params["wait"],
-            params["wait_timeout"],
+            TimeLimit.of(params["wait_timeout"]),
             request={"module": module, **own},
             description=f"{module} {request}",
             take_over=params["take_over"],
@@ -91,7 +92,7 @@ class JournaledTask(GpuTask):
                     lambda cluster: request.selected(cluster.snapshot.fleet),
                     take_over=self.take_over,
                     check_mode=self.check_mode,
-                    seconds=self.seconds,
+                    seconds=self.limit.seconds,
                 )
             self.finished, self.undone = recovery.finished, recovery.undone
             if self.check_mode and recovery.pending:
@@ -100,7 +101,7 @@ class JournaledTask(GpuTask):
                 steps = layout_journal.steps_of(self.cluster, layouts)
                 plan = request.resume(self.cluster.fleet_for_planning, self.cluster.snapshot, steps, layouts)
                 lines = (*recovery.lines(), "What is left to do is planned after that.")
-                return Planned(self.cluster, plan, self.seconds, lines)
+                return Planned(self.cluster, plan, self.limit.seconds, lines)
             recovery.refuse_others(
                 lambda cluster: bool(request.plan_for(cluster.fleet_for_planning, cluster.snapshot).steps)
             )

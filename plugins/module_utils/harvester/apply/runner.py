@@ -15,7 +15,7 @@ from functools import partial
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ansible_collections.vgpu.fleet.plugins.module_utils.errors import FleetError
+from ansible_collections.vgpu.fleet.plugins.module_utils.errors import FleetError, join_names
 from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.mig import read_wanted
 from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.model import TIME_SLICED
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester import paths as r
@@ -31,6 +31,7 @@ from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.conditions im
     VgpuConfigured,
     VgpuRemoved,
     VgpuTypeAvailable,
+    VgpuTypePermitted,
 )
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.mig_conditions import (
     MigConfigAvailable,
@@ -44,7 +45,9 @@ from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.read.mig_conf
     OUT_OF_SYNC,
     enabling,
 )
+from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.read.permitted_devices import REPAIR_HINT
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.read.snapshot import OBSERVABLE, Snapshot, parent_of
+from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.time_limit import SECONDS_PER_CLAIM
 from ansible_collections.vgpu.fleet.plugins.module_utils.kube.client import AdmissionDenied, ApiClient, Conflict, Json
 from ansible_collections.vgpu.fleet.plugins.module_utils.kube.objects import ObjectList
 from ansible_collections.vgpu.fleet.plugins.module_utils.kube.watcher import Watcher
@@ -66,9 +69,13 @@ if TYPE_CHECKING:
 # Maximum number of GPUs that are changed in parallel. Each is a thread that mostly waits.
 SIDE_BY_SIDE = 256
 ABOUT_GPUS = (SriovEnabled, SriovDisabled, MigConfigAvailable, MigInstancesRemoved, MigDisabled, MigInstancesReady)
-# The share of the time limit that a node has to correct a count that looks stuck.
+# How long a state that looks stuck may last: a share of the time limit, but at least as long as a node scan of
+# Harvester takes, and a kubelet needs to report a device.
 PATIENCE = 0.1
+MIN_PATIENCE = 30.0
 NAMED = 5
+# How long the name of a type may take to follow the status of a vGPU.
+NAME_SECONDS = 10.0
 # A controller often writes the status between our read and our write, but rarely many times in a row.
 CONFLICTS = 10
 CONFLICT_PAUSE = 0.05
@@ -81,18 +88,28 @@ class TimedOut(FleetError):
 
     code = "timeout"
 
-    def __init__(self, seconds: float, waiting: Sequence[tuple[Condition, str]], causes: Sequence[str]) -> None:
+    def __init__(
+        self,
+        seconds: float,
+        waiting: Sequence[tuple[Condition, str]],
+        causes: Sequence[str],
+        moving: Sequence[str] = (),
+    ) -> None:
         said = "; ".join(f"{_what(condition)}: {lack}" for condition, lack in waiting[:NAMED])
         more = f"; and {len(waiting) - NAMED} more" if len(waiting) > NAMED else ""
-        hint = f"Likely causes: {'; '.join(causes)}." if causes else "Nothing was found that would explain it."
+        hints = [f"Likely causes: {'; '.join(causes)}."] if causes else []
+        if moving:
+            hints.append(f"Still changing: {'; '.join(moving)}. Run the task again, or set a longer wait_timeout.")
+        hint = " ".join(hints) or "Nothing was found that would explain it."
         super().__init__(f"Not done after {seconds:g} s. {said}{more}.", hint=hint)
         self.causes = list(causes)
+        self.moving = list(moving)
         self.waiting = [
             {"device": condition.device, "node": condition.node, "missing": lack} for condition, lack in waiting
         ]
 
     def as_dict(self) -> dict[str, Any]:
-        return {**super().as_dict(), "waiting": self.waiting, "causes": self.causes}
+        return {**super().as_dict(), "waiting": self.waiting, "causes": self.causes, "moving": self.moving}
 
 
 class MigOutOfSync(FleetError):
@@ -100,6 +117,19 @@ class MigOutOfSync(FleetError):
 
     code = "mig_out_of_sync"
     changed = True
+
+
+class NotPermitted(FleetError):
+    """KubeVirt does not permit VMs to use a vGPU that is otherwise ready."""
+
+    code = "not_permitted"
+
+    def __init__(self, resources: Sequence[str]) -> None:
+        super().__init__(
+            f"KubeVirt does not permit {join_names(resources)}: its list of permitted devices lacks it, so no VM can"
+            " start with it.",
+            hint=REPAIR_HINT,
+        )
 
 
 class Refused(FleetError):
@@ -240,10 +270,12 @@ class StepRunner:
         self.outcome = RunResult(snapshot)
         self._steps: Sequence[Step] = ()
         self._conditions: Sequence[Condition] = ()
+        self._watched: Sequence[str] = ()
 
     def run(self, steps: Sequence[Step], conditions: Sequence[Condition]) -> RunResult:
         """Apply the steps, then wait for the conditions unless the task does not wait."""
         listings = self._listings(steps, conditions)
+        self._watched = tuple(listings)
         self._steps, self._conditions = steps, conditions
         awaited = [condition.device for condition in conditions if isinstance(condition, (VgpuConfigured, VgpuRemoved))]
         self._foreign = ForeignWrites.of(self._snapshot, steps, awaited)
@@ -312,6 +344,8 @@ class StepRunner:
             listings[r.GPUS] = snapshot.gpus
         if of_gpus and snapshot.version.has_mig:
             listings[r.MIG_CONFIGURATIONS] = snapshot.mig
+        if snapshot.kubevirts is not None and any(isinstance(one, VgpuTypePermitted) for one in conditions):
+            listings[r.KUBEVIRTS] = snapshot.kubevirts
         return listings
 
     def _run_steps(self, by_gpu: list[list[Step]], seen: Watcher) -> None:
@@ -347,7 +381,7 @@ class StepRunner:
 
     @property
     def patience(self) -> float:
-        return self._seconds * PATIENCE
+        return max(self._seconds * PATIENCE, MIN_PATIENCE)
 
     def send(self, step: Step, seen: Watcher) -> None:
         self.ask(step, seen)
@@ -417,7 +451,9 @@ class StepRunner:
 
     def _reach(self, conditions: Sequence[Condition], seen: Watcher) -> None:
         counts = [condition for condition in conditions if isinstance(condition, NodeAllocatable)]
-        unmet = self._await([condition for condition in conditions if not isinstance(condition, NodeAllocatable)], seen)
+        permits = [condition for condition in conditions if isinstance(condition, VgpuTypePermitted)]
+        of_nodes = (NodeAllocatable, VgpuTypePermitted)
+        unmet = self._await([condition for condition in conditions if not isinstance(condition, of_nodes)], seen)
         if unmet:
             raise self.timed_out(unmet, seen)
         short = self._await_counts(counts, seen)
@@ -430,6 +466,9 @@ class StepRunner:
                 " Its device plugin has lost count of a vGPU that was enabled again;"
                 f" restart the {r.PCIDEVICES_DAEMONSET} pod on that node: {r.restart_command(condition.node)}"
             )
+        lacking = self._await(permits, seen, seconds=self.patience)
+        if lacking:
+            raise NotPermitted([condition.resource for condition in lacking])
 
     def _await_counts(self, conditions: Sequence[NodeAllocatable], seen: Watcher) -> list[NodeAllocatable]:
         """Wait until the nodes report all vGPUs as allocatable. Give up early on a count that looks stuck."""
@@ -455,7 +494,27 @@ class StepRunner:
         waiting = [(condition, condition.missing(seen)) for condition in conditions]
         gpus = {self._gpu_of(condition) for condition in conditions} - {""}
         causes = Diagnosis(self._api).causes((condition.node for condition in conditions), gpus)
-        return TimedOut(self._seconds, waiting, causes)
+        return TimedOut(self._seconds, waiting, causes, self._moving(seen, gpus))
+
+    def _moving(self, seen: Watcher, gpus: Collection[str]) -> list[str]:
+        """Describe what Harvester still works on: the claims that nodes remove, and other GPUs that change."""
+        # Import here: only timeouts need this.
+        from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.read import settling
+
+        lists: dict[str, Any] = {OBSERVABLE[path]: seen.listing(path) for path in self._watched}
+        snapshot = replace(self._snapshot, **lists)
+        moving = [one for one in settling.unsettled(snapshot, gpus, self._api.now) if one.moving]
+        going = Counter(
+            (claim.get("spec") or {}).get("nodeName", "")
+            for claim in snapshot.claims.items.values()
+            if "deletionTimestamp" in claim["metadata"]
+        )
+        nodes = [node for node in sorted({one.node for one in moving}) if going[node]]
+        return [
+            f"node {node} removes {going[node]} claims of vGPUs, one after the other, and needs about"
+            f" {going[node] * SECONDS_PER_CLAIM:g} s more"
+            for node in nodes
+        ] + [f"GPU {one.gpu} ({one.reason})" for one in moving if one.node not in nodes][:NAMED]
 
     def _gpu_of(self, condition: Condition) -> str:
         if isinstance(condition, ABOUT_GPUS):
@@ -556,16 +615,23 @@ class _GpuStepRunner:
         )
 
     def _settle(self, step: Step) -> None:
-        """Wait for the type's name: up to 1.7, a disable without it never reaches the node (harvester.md 6.3)."""
+        """Wait for the type's name before a disable (harvester.md 6.3).
+
+        Up to 1.7, a disable without the name never reaches the node. From 1.9 on, it leaves the name behind.
+        """
         name = step.slot or ""
-        if self._execution.version.vendor_vfio:
+        if not self._execution.version.name_follows_status:
             return
 
         def settled() -> bool:
             status = (self._seen.get(r.VGPUS, name) or {}).get("status") or {}
             return bool(status.get("configureVGPUTypeName")) or not status.get("vGPUStatus")
 
-        self._seen.until(settled, about=[name])
+        if self._execution.version.vendor_vfio:
+            # The name may have got lost for good, and the disable is not harmful.
+            self._seen.wait_for_all({"": settled}, {"": [name]}, seconds=NAME_SECONDS)
+        else:
+            self._seen.until(settled, about=[name])
 
     def _placed(self, step: Step) -> Step:
         if self._cut:
@@ -612,7 +678,7 @@ def _advice(text: str) -> str:
 
 
 def _what(condition: Condition) -> str:
-    if isinstance(condition, NodeAllocatable):
+    if isinstance(condition, (NodeAllocatable, VgpuTypePermitted)):
         return f"{condition.resource} on node {condition.node}"
     kind = "GPU" if isinstance(condition, ABOUT_GPUS) else "vGPU"
     return f"{kind} {condition.device} on node {condition.node}"

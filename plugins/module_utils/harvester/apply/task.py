@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.model import Fleet
@@ -16,6 +16,7 @@ from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.cluster impor
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.conditions import Condition
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.read.snapshot import Snapshot
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.settled_plan import Planned, plan_when_settled
+from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.time_limit import TimeLimit
 from ansible_collections.vgpu.fleet.plugins.module_utils.planning.steps import Step
 
 if TYPE_CHECKING:
@@ -62,12 +63,12 @@ class GpuRequest(Protocol[P_co]):
 
 @dataclass
 class GpuTask:
-    """A task on a cluster, with its time limit in seconds."""
+    """A task on a cluster, with its time limit."""
 
     cluster: Cluster
     check_mode: bool = False
     wait: bool = True
-    seconds: float = 300
+    limit: TimeLimit = field(default_factory=lambda: TimeLimit.of(None))
 
     def plan(self, request: GpuRequest[P]) -> Planned[P]:
         """Plan the request when the GPUs that matter for it have settled."""
@@ -77,7 +78,7 @@ class GpuTask:
             concerned=lambda cluster: request.selected(cluster.snapshot.fleet),
             touched=lambda plan: plan.touched,
             check_mode=self.check_mode,
-            seconds=self.seconds,
+            seconds=self.limit.until_settled(self.cluster.snapshot),
         )
 
     def apply(self, planned: Planned[P]) -> ApplyResult:
@@ -94,7 +95,7 @@ class GpuTask:
             planned.plan.after,
             check_mode=self.check_mode,
             wait=self.wait,
-            seconds=planned.seconds,
+            seconds=self.limit.for_steps(planned.plan.steps, planned.cluster.version, left=planned.seconds),
             in_journal=in_journal,
             journal=journal,
         )

@@ -7,18 +7,20 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
 from ansible_collections.vgpu.fleet.plugins.module_utils.errors import join_names
 from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.model import Fleet, Gpu, Slot
+from ansible_collections.vgpu.fleet.plugins.module_utils.harvester import paths as r
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.conditions import (
     Condition,
     NodeAllocatable,
     VgpuConfigured,
     VgpuRemoved,
+    VgpuTypePermitted,
 )
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.decide.devices import (
     DeviceRequest,
@@ -67,6 +69,8 @@ class VgpuPlan:
     plan: Plan
     scope: Scope
     version: HarvesterVersion
+    # Whether KubeVirt's list of permitted devices can be read.
+    permits_known: bool = True
 
     @property
     def steps(self) -> tuple[Step, ...]:
@@ -98,6 +102,16 @@ class VgpuPlan:
             f"There are more vGPUs than requested. {join_names(names, limit=5)} cannot be disabled: {reason}."
             " Run the task again when this has changed."
             for reason, names in sorted(by_reason.items())
+        ] + self._permission_warnings()
+
+    def _permission_warnings(self) -> list[str]:
+        """Return a warning if KubeVirt's list of permitted devices cannot be read."""
+        types = {type_name for _node, type_name in self._in_scope if type_name}
+        if not types or self.permits_known:
+            return []
+        return [
+            f"KubeVirt's list of permitted devices cannot be read, so it is unknown whether VMs may use"
+            f" {join_names(types)}. Grant the right to list and watch kubevirts in namespace {r.SYSTEM_NAMESPACE}."
         ]
 
     @cached_property
@@ -114,26 +128,39 @@ class VgpuPlan:
                     conditions.append(VgpuConfigured(slot.name, gpu.node, slot.wanted, self.version))
                 elif slot.profile:
                     conditions.append(VgpuRemoved(slot.name, gpu.node, self.version))
-        return [*conditions, *self._allocatable(changed)]
+        return [*conditions, *self._allocatable(changed), *self._permitted()]
+
+    def _permitted(self) -> Iterator[Condition]:
+        """Yield a condition for each type in scope, since no VM starts with a vGPU that KubeVirt does not permit."""
+        nodes = {type_name: node for node, type_name in sorted(self._in_scope, key=str, reverse=True)}
+        for type_name, node in sorted(nodes.items(), key=str):
+            if type_name and self.permits_known:
+                yield VgpuTypePermitted(node, self.version.resource(type_name))
+
+    @cached_property
+    def _in_scope(self) -> Counter[tuple[str, str | None]]:
+        """Return the number of vGPUs that the task is about after its steps, by node and type."""
+        changed = {step.slot for step in self.steps if step.slot}
+        # Count steps, not slots: the slots of some steps do not exist yet.
+        found = Counter((step.node, step.after) for step in self.steps if step.action == ENABLE)
+        for gpu, slot in self.fleet.slots():
+            if slot.name not in changed and slot.name in self.scope.slots and slot.wanted:
+                found[gpu.node, slot.wanted] += 1
+        return found
 
     def _allocatable(self, changed: Container[str]) -> list[Condition]:
         """Return the allocatable count that each node has to reach.
 
         vGPUs that are out of scope count only if they are allocatable now.
         """
-        # Count steps, not slots: the slots of some steps do not exist yet.
-        in_scope = Counter((step.node, step.after) for step in self.steps if step.action == ENABLE)
         others: Counter[tuple[str, str | None]] = Counter()
         for gpu, slot in self.fleet.slots():
-            if slot.name in changed:
-                continue
-            if slot.name in self.scope.slots and slot.wanted:
-                in_scope[gpu.node, slot.wanted] += 1
-            elif slot.allocatable:
+            in_scope = slot.name in self.scope.slots and slot.wanted
+            if slot.name not in changed and not in_scope and slot.allocatable:
                 others[gpu.node, slot.profile] += 1
         return [
             NodeAllocatable(node, self.version.resource(type_name), count + others[node, type_name])
-            for (node, type_name), count in sorted(in_scope.items(), key=str)
+            for (node, type_name), count in sorted(self._in_scope.items(), key=str)
             if type_name
         ]
 
@@ -170,14 +197,15 @@ class VgpuRequest:
     def plan_for(self, fleet: Fleet, snapshot: Snapshot) -> VgpuPlan:
         """Plan the request, with its scope and its wait conditions."""
         plan = self.plan(fleet)
-        return VgpuPlan(plan, self._scope(fleet, plan.gpus, plan.profiles), snapshot.version)
+        scope = self._scope(fleet, plan.gpus, plan.profiles)
+        return VgpuPlan(plan, scope, snapshot.version, snapshot.kubevirts is not None)
 
     def resume(self, fleet: Fleet, snapshot: Snapshot, steps: Sequence[Step], _layouts: Sequence[object]) -> VgpuPlan:
         """Return the plan that consists of the remaining steps of an interrupted run."""
         resolver = planner.known_profiles(fleet)
         profiles = frozenset(resolver.resolve(demand.profile) for demand in self.demands)
         scope = self._scope(fleet, self.selected(fleet), profiles)
-        return VgpuPlan(Plan(tuple(steps), fleet=fleet), scope, snapshot.version)
+        return VgpuPlan(Plan(tuple(steps), fleet=fleet), scope, snapshot.version, snapshot.kubevirts is not None)
 
     def selected(self, fleet: Fleet) -> frozenset[str]:
         """Return the names of the GPUs on which the result of the task depends."""

@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from ansible_collections.vgpu.fleet.plugins.module_utils.errors import FleetError
@@ -26,6 +26,7 @@ from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.read.mig_conf
     OUT_OF_SYNC,
     read_configuration,
 )
+from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.read.permitted_devices import PermittedDevices
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.read.vm_usage import (
     Device,
     Pods,
@@ -44,6 +45,7 @@ OBSERVABLE = {
     r.NODES: "nodes",
     r.CLAIMS: "claims",
     r.MIG_CONFIGURATIONS: "mig",
+    r.KUBEVIRTS: "kubevirts",
 }
 
 
@@ -66,6 +68,8 @@ class Snapshot:
     mig: ObjectList = field(default_factory=ObjectList)
     # Launcher pods, read only if the instances do not show all vGPUs in use.
     pods: Pods = field(default_factory=Pods)
+    # KubeVirt's configuration. None if it cannot be read: the permitted devices are unknown then.
+    kubevirts: ObjectList | None = None
     # The server's time when the lists were read, in seconds; None if unknown.
     now: float | None = None
     # The boards of GPUs from an earlier snapshot: a GPU whose SR-IOV was disabled no longer shows its board.
@@ -73,8 +77,13 @@ class Snapshot:
 
     def get(self, path: str, name: str) -> Json | None:
         """Return an object by the path of its resource and its name."""
-        listing: ObjectList = getattr(self, OBSERVABLE[path])
-        return listing.items.get(name)
+        listing: ObjectList | None = getattr(self, OBSERVABLE[path])
+        return listing.items.get(name) if listing else None
+
+    @cached_property
+    def permitted(self) -> PermittedDevices | None:
+        """Return KubeVirt's list of permitted devices, or None if it is unknown or permits every device."""
+        return PermittedDevices.of(self.get(r.KUBEVIRTS, r.KUBEVIRT))
 
     @cached_property
     def known(self) -> ProfileResolver:
@@ -137,7 +146,18 @@ class Snapshot:
             slots = tuple(self._slot(vgpu, counted) for vgpu in self.vgpus_by_gpu.get(name, []))
             by_node.setdefault(gpu["spec"].get("nodeName", ""), []).append(self._gpu(name, gpu, slots))
         nodes = tuple(self._node(name, node, by_node.get(name, [])) for name, node in self.nodes.items.items())
-        return record.Fleet(nodes, self.users.unbound_claims())
+        fleet = record.Fleet(nodes, self.users.unbound_claims())
+        return replace(fleet, not_permitted=self._not_permitted(fleet))
+
+    def _not_permitted(self, fleet: record.Fleet) -> frozenset[str] | None:
+        """Return the types that vGPUs have and that KubeVirt's list lacks, or None if the list is unknown."""
+        if self.kubevirts is None:
+            return None
+        if self.permitted is None:
+            return frozenset()
+        permitted = self.permitted.resources
+        types = {slot.profile for _gpu, slot in fleet.slots() if slot.profile}
+        return frozenset(name for name in types if self.version.resource(name) not in permitted)
 
     def _node(self, name: str, node: Json, gpus: list[record.Gpu]) -> record.Node:
         return record.Node(
@@ -145,6 +165,7 @@ class Snapshot:
             ready=is_ready(node),
             schedulable=not (node.get("spec") or {}).get("unschedulable", False),
             labels=(node["metadata"].get("labels") or {}),
+            reserved_for_containers=self.version.reserves_nodes and is_reserved(node),
             gpus=tuple(gpus),
             advertised=self.advertised(node),
         )
@@ -221,6 +242,7 @@ class Snapshot:
             offered=offered,
             hardware=hardware,
             owner=_owner(vgpu) if spec.get("enabled") else None,
+            leftover=bool(handed_out and not configured and not wanted),
         )
 
     def configured_type(self, vgpu: Json) -> str | None:
@@ -338,6 +360,11 @@ def is_ready(node: Json | None) -> bool:
     return any(one.get("type") == "Ready" and one.get("status") == "True" for one in conditions)
 
 
+def is_reserved(node: Json) -> bool:
+    """Return whether the GPUs of a node are labelled as reserved for containers."""
+    return (node["metadata"].get("labels") or {}).get(r.BARE_METAL_LABEL) == "true"
+
+
 def is_made_by_hand(claim: Json) -> bool:
     """Return whether a user created the claim. Harvester marks its own claims for vGPUs."""
     metadata = claim["metadata"]
@@ -401,7 +428,7 @@ def _mig_instances(mig: Json | None, boards: tuple[str, ...], slots: tuple[recor
 
 
 def read(api: ApiClient, harvester_version: str | None = None) -> Snapshot:
-    """Read a snapshot with seven parallel requests, or six if the version is given.
+    """Read a snapshot with eight parallel requests, or seven if the version is given.
 
     One more request is sent if a GPU does not show its board, one more for MIG, and one more if only launcher pods
     show which vGPUs are in use.
@@ -416,6 +443,12 @@ def read(api: ApiClient, harvester_version: str | None = None) -> Snapshot:
         except NotFound:
             return ObjectList()
 
+    def readable(path: str) -> ObjectList | None:
+        try:
+            return listed(path)
+        except (Forbidden, NotFound):
+            return None
+
     def told_era() -> versions.HarvesterVersion | None:
         if harvester_version:
             return versions.from_option(harvester_version)
@@ -426,7 +459,7 @@ def read(api: ApiClient, harvester_version: str | None = None) -> Snapshot:
         return versions.from_setting(str(found.get("value") or "")) if found else None
 
     try:
-        told, gpus, vgpus, nodes, vms, instances, claims = api.together(
+        told, gpus, vgpus, nodes, vms, instances, claims, kubevirts = api.together(
             [
                 # First, because an unsupported version is a better reason for a failure than missing GPU devices.
                 told_era,
@@ -436,6 +469,7 @@ def read(api: ApiClient, harvester_version: str | None = None) -> Snapshot:
                 lambda: optional(r.VMS),
                 lambda: optional(r.INSTANCES),
                 lambda: listed(r.CLAIMS),
+                lambda: readable(r.KUBEVIRTS),
             ]
         )
     except NotFound as error:
@@ -465,7 +499,9 @@ def read(api: ApiClient, harvester_version: str | None = None) -> Snapshot:
             lambda: read_launcher_pods(api) if _only_pods_can_tell(gpus, nodes, instances) else Pods(),
         ]
     )
-    return Snapshot(version, gpus, vgpus, nodes, vms, instances, claims, pci_devices, migs, pods, now=api.now)
+    return Snapshot(
+        version, gpus, vgpus, nodes, vms, instances, claims, pci_devices, migs, pods, kubevirts, now=api.now
+    )
 
 
 def _only_pods_can_tell(gpus: ObjectList, nodes: ObjectList, instances: ObjectList) -> bool:

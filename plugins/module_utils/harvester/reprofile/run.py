@@ -58,6 +58,7 @@ from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.reprofile.rec
     with_devices,
     without_vgpus,
 )
+from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.time_limit import TimeLimit
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.vm import model as vm_devices
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.vm.model import VmState
 from ansible_collections.vgpu.fleet.plugins.module_utils.kube.client import ApiClient, Json
@@ -194,12 +195,19 @@ class Reprofile:
     """One run of harvester_reprofile."""
 
     def __init__(
-        self, api: ApiClient, version: str | None, request: ReprofileRequest, *, seconds: float, take_over: bool = False
+        self,
+        api: ApiClient,
+        version: str | None,
+        request: ReprofileRequest,
+        *,
+        limit: TimeLimit,
+        take_over: bool = False,
     ) -> None:
         self._api = api
         self._version = version
         self._request = request
-        self._seconds = seconds
+        self._limit = limit
+        self._seconds = limit.seconds
         self._take_over = take_over
         self._keeper = journal.Keeper(api, secrets.token_hex(4))
         asked = join_names((f"{count} x {profile}" for profile, count in request.layout), limit=6)
@@ -495,7 +503,7 @@ class Reprofile:
             plan.after,
             check_mode=False,
             wait=True,
-            seconds=self._seconds,
+            seconds=self._limit.for_steps(plan.steps, cluster.version),
             in_journal=True,
         )
         self.warnings += applied.warnings
@@ -651,7 +659,7 @@ class Reprofile:
                 plan.after,
                 check_mode=False,
                 wait=True,
-                seconds=self._seconds,
+                seconds=self._limit.for_steps(plan.steps, cluster.version),
                 in_journal=True,
             )
 

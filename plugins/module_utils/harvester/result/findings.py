@@ -23,6 +23,8 @@ from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.read.mig_conf
 )
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.read.snapshot import (
     Snapshot,
+    claimed_resource,
+    is_made_by_hand,
     mig_retried_remedy,
 )
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.read.vm_usage import broken_notes
@@ -52,6 +54,15 @@ def findings(snapshot: Snapshot, fleet: Fleet) -> list[Finding]:
         for vm in broken_notes(snapshot.vms.items)
     ]
     found += [Finding(*finding) for finding in vm_findings(snapshot)]
+    found += _of_permitted_devices(snapshot, fleet)
+    found += _of_claims(snapshot, fleet)
+    for node in fleet.ordered_nodes:
+        if node.reserved_for_containers and node.gpus:
+            names = join_names(gpu.name for gpu in node.gpus)
+            text = (
+                f"The GPUs of node {node.name} are reserved for containers. Harvester removes {names} with its vGPUs."
+            )
+            found.append(Finding("reserved_node", node.name, text))
     for gpu in fleet.gpus:
         if gpu.sharing and not gpu.vf_capacity:
             text = f"SR-IOV is enabled on GPU {gpu.name}, but the GPU has no virtual functions."
@@ -65,6 +76,33 @@ def findings(snapshot: Snapshot, fleet: Fleet) -> list[Finding]:
         for slot in gpu.ordered_slots:
             found += _of_slot(snapshot, gpu, slot)
     return found
+
+
+def _of_permitted_devices(snapshot: Snapshot, fleet: Fleet) -> Iterator[Finding]:
+    """Yield findings on KubeVirt's list of permitted devices, which the controllers of all nodes write.
+
+    Up to 1.8 they write entries twice all the time (harvester.md 9.5). This does no harm as long as no entry is lost.
+    """
+    shown = {slot.profile for _gpu, slot in fleet.slots() if slot.profile}
+    lacking = sorted(shown & (snapshot.fleet.not_permitted or frozenset()))
+    for name in lacking:
+        resource = snapshot.version.resource(name)
+        text = f"KubeVirt's list of permitted devices lacks {resource}, so no VM can start with a vGPU of type {name}."
+        yield Finding("not_permitted", resource, text)
+    for resource, count in (snapshot.permitted.duplicates if snapshot.permitted and lacking else {}).items():
+        text = f"KubeVirt's list of permitted devices has {resource} {count} times, in place of entries that got lost."
+        yield Finding("permitted_twice", resource, text)
+
+
+def _of_claims(snapshot: Snapshot, fleet: Fleet) -> Iterator[Finding]:
+    """Yield findings on claims of vGPU devices that do not exist, because SR-IOV was disabled under enabled vGPUs."""
+    nodes = {node.name for node in fleet.nodes}
+    for name, claim in sorted(snapshot.claims.items.items()):
+        node, resource = (claim.get("spec") or {}).get("nodeName", ""), claimed_resource(claim)
+        gone = name not in snapshot.vgpus.items and name not in snapshot.gpus.items
+        if snapshot.version.vendor_vfio and gone and resource and node in nodes and not is_made_by_hand(claim):
+            text = f"Claim {name} has no vGPU device, but node {node} may still offer it as {resource}."
+            yield Finding("claim_without_device", name, f"{text} Enable SR-IOV on its GPU to repair it.")
 
 
 def _of_mig(snapshot: Snapshot, gpu: Gpu) -> Iterator[Finding]:

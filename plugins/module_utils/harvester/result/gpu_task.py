@@ -25,7 +25,8 @@ class GpuTaskResult(Generic[P]):
     @property
     def warnings(self) -> tuple[str, ...]:
         """Return the warnings about GPUs that have not settled, of the plan and of its steps."""
-        return (*self.planned.warnings, *self.planned.plan.warnings, *self.applied.warnings)
+        of_version = self.planned.cluster.version.warnings
+        return (*of_version, *self.planned.warnings, *self.planned.plan.warnings, *self.applied.warnings)
 
     @property
     def steps(self) -> list[Record]:

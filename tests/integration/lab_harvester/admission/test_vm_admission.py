@@ -123,13 +123,16 @@ class TestVersions:
         resource = "nvidia.com/GA107GL_A2___A16"
         stale = note_for("gpu-b-000008000", vfio=True, resource=resource)
         with stored_vm(lab, "user", note=stale, host_devices=[device("gpu-a-000008000", resource)]):
-            touched = lab.api.patch(f"{VMS}/user", {"metadata": {"labels": {"a": "b"}}}, dryRun="All").body
-            assert touched["metadata"]["annotations"][ALLOCATION] == (
+            lab.api.patch(f"{VMS}/user", {"metadata": {"labels": {"a": "b"}}})
+            lab.advance(2)
+            assert lab.read(f"{VMS}/user")["metadata"]["annotations"][ALLOCATION] == (
                 '{"hostdevices":{"nvidia.com/GA107GL_A2___A16":["gpu-a-000008000"]}}'
             )
-            detached = {"spec": {"template": {"spec": {"domain": {"devices": {"hostDevices": None}}}}}}
-            answer = lab.api.patch(f"{VMS}/user", detached, dryRun="All").body
-            assert ALLOCATION not in (answer["metadata"].get("annotations") or {})
+            lab.api.patch(
+                f"{VMS}/user", {"spec": {"template": {"spec": {"domain": {"devices": {"hostDevices": None}}}}}}
+            )
+            lab.advance(2)
+            assert ALLOCATION not in (lab.read(f"{VMS}/user")["metadata"].get("annotations") or {})
 
     def test_fact_4_2_up_to_1_8_a_detached_device_stays_in_the_note(self, vgpu_lab, stored_vm):
         note = note_for("gpu-a-000008004", vfio=vgpu_lab.vfio)

@@ -35,6 +35,7 @@ SELECTIONS = {
     ("harvester_gpu_info", "profiles"),
     ("harvester_mig", "gpus"),
     ("harvester_mig", "nodes"),
+    ("harvester_repair", "claims"),
     ("harvester_reprofile", "gpus"),
     ("harvester_reprofile", "nodes"),
     ("harvester_sriov_gpu", "gpus"),
@@ -86,6 +87,7 @@ NONE = {"exclusive": True, "reprofile": True}
 WIDEST: dict[tuple[str, str], dict[str, Any]] = {
     ("harvester_mig", "gpus"): {"gpus": [], "state": "disabled"},
     ("harvester_mig", "nodes"): {"nodes": [], "state": "disabled"},
+    ("harvester_repair", "claims"): {"claims": [], "permitted_devices": True},
     ("harvester_reprofile", "gpus"): {"gpus": [], "layout": [{"profile": PROFILE, "count": 1}]},
     ("harvester_reprofile", "nodes"): {"nodes": [], "layout": [{"profile": PROFILE, "count": 1}]},
     ("harvester_sriov_gpu", "gpus"): {"gpus": [], **OFF},

@@ -109,3 +109,26 @@ def test_t1_a_vm_and_its_disks_carry_the_owner_and_nobody_can_give_it_as_a_label
     for label in MARK:
         with pytest.raises(InvalidMachine, match=f"Label {label} of VM worker is reserved"):
             made(labels={label: "team-b"})
+
+
+def test_efi_and_reserved_memory_are_written_as_harvester_writes_them() -> None:
+    plain, efi, secure = (made(**given) for given in ({}, {"efi": "true"}, {"efi": True, "secure_boot": True}))
+    domains = [vm["spec"]["template"]["spec"]["domain"] for vm in (plain, efi, secure)]
+    assert "firmware" not in domains[0]
+    # KubeVirt would enable secure boot with EFI, and then requires SMM.
+    assert [one["firmware"]["bootloader"]["efi"]["secureBoot"] for one in domains[1:]] == [False, True]
+    assert [one["features"]["smm"]["enabled"] for one in domains[1:]] == [False, True]
+    assert made(reserved_memory_mib=512)["metadata"]["annotations"] == {"harvesterhci.io/reservedMemory": "512Mi"}
+
+
+@pytest.mark.parametrize(
+    ("given", "field"),
+    [
+        ({"secure_boot": True}, "secure_boot"),
+        ({"reserved_memory_mib": -1}, "reserved_memory_mib"),
+        ({"memory_gib": 2, "reserved_memory_mib": 2048}, "reserved_memory_mib"),
+    ],
+)
+def test_firmware_and_memory_that_cannot_be_are_refused(given: dict[str, Any], field: str) -> None:
+    with pytest.raises(InvalidMachine, match=field):
+        made(**given)

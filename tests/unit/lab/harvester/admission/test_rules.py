@@ -28,7 +28,10 @@ class Cluster:
     def all(self, resource: Resource) -> list[Json]:
         note = {"hostdevices" if self.version.vendor_vfio else "gpus": {"nvidia.com/NVIDIA_A2-4Q": [VGPU]}}
         annotations = {r.ALLOCATION_ANNOTATION: json.dumps(note)}
-        return [{"metadata": {"name": "user", "namespace": "default", "annotations": annotations}}]
+        # 1.3 writes no annotation, and looks at the names in specs.
+        named = {"gpus": [{"name": VGPU}]} if not self.version.notes_allocations else {}
+        spec = {"template": {"spec": {"domain": {"devices": named}}}}
+        return [{"metadata": {"name": "user", "namespace": "default", "annotations": annotations}, "spec": spec}]
 
     def labelled(self, resource: Resource, label: str, value: str) -> list[Json]:
         return []

@@ -126,6 +126,16 @@ def launcher(
     }
 
 
+def kubevirt(*resources: str, key: str = "pciHostDevices", selector: str = "10de:25b6") -> Json:
+    """KubeVirt's configuration with a list of permitted devices."""
+    field = "pciVendorSelector" if key == "pciHostDevices" else "mdevNameSelector"
+    entries = [{field: selector, "resourceName": one, "externalResourceProvider": True} for one in resources]
+    return {
+        "metadata": {"name": "kubevirt", "namespace": "harvester-system", "resourceVersion": "7"},
+        "spec": {"configuration": {"permittedHostDevices": {key: entries}}},
+    }
+
+
 def listing(*items: Json) -> ObjectList:
     return ObjectList.of({"items": list(items), "metadata": {"resourceVersion": "1"}})
 
@@ -141,11 +151,16 @@ def since(stamp: str = RUNNING_SINCE, phase: str = "Running") -> Json:
 
 
 def snapshot(version: str = "1.8", *, now: float = NOW, **lists: list[Json] | None) -> Snapshot:
-    """`pods=None` for pods that could not be read."""
+    """`pods=None` for pods that could not be read, and `kubevirts=None` for an unreadable configuration of KubeVirt."""
     given = {"gpus": [gpu()], "nodes": [node()], **lists}
     fields = ("gpus", "vgpus", "nodes", "vms", "instances", "claims", "pci_devices", "mig")
     pods = given.get("pods", [])
     read = Pods(readable=False) if pods is None else Pods(listing(*pods).items)
+    kubevirts = given.get("kubevirts", [])
     return Snapshot(
-        versions.from_option(version), **{name: listing(*given.get(name, [])) for name in fields}, pods=read, now=now
+        versions.from_option(version),
+        **{name: listing(*given.get(name, [])) for name in fields},
+        pods=read,
+        kubevirts=None if kubevirts is None else listing(*kubevirts),
+        now=now,
     )

@@ -49,3 +49,10 @@ def test_a_version_that_yaml_has_shortened_is_refused_with_the_reason(text: str)
         versions.from_option(text)
     assert f'"{text}0"' in str(refusal.value.hint)
     assert versions.from_option(f"{text}0").numbers[:2] == (1, int(f"{text}0".partition(".")[2]))
+
+
+@pytest.mark.parametrize(("text", "warned"), [("1.3", False), ("v1.9.0-rc6", False), ("v1.10.0", True), ("2.0", True)])
+def test_m15_a_version_that_was_not_tested_is_a_warning(text: str, warned: bool) -> None:
+    found = versions.parse(text)
+    assert found is not None
+    assert bool(found.warnings) == warned

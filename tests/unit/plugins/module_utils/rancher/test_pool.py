@@ -105,6 +105,8 @@ def test_what_a_task_does_not_say_stays() -> None:
     [
         ({"cpus": 8}, {"cpuCount": "8"}),
         ({"memory_gib": 32}, {"memorySize": "32"}),
+        ({"reserved_memory_mib": 512}, {"reservedMemorySize": "512"}),
+        ({"efi": True, "secure_boot": True}, {"enableEfi": True, "enableSecureBoot": True}),
         ({"vm_namespace": "tenants"}, {"vmNamespace": "tenants"}),
         ({"ssh_user": "opensuse"}, {"sshUser": "opensuse"}),
         ({"user_data": ""}, {"userData": ""}),
@@ -214,6 +216,7 @@ def test_a_new_pool_has_the_drivers_defaults() -> None:
         ("gpu", {"quantity": -1}, "quantity"),
         ("gpu", {"cpus": 0}, "cpus"),
         ("gpu", {"memory_gib": 0}, "memory_gib"),
+        ("gpu", {"reserved_memory_mib": -1}, "reserved_memory_mib"),
         ("gpu", {"roles": []}, "roles"),
         ("gpu", {"disks": [{"size_gib": 0}]}, "size_gib"),
         ("gpu", {"disks": [{"size_gib": 1, "image": "a/b", "storage_class": "c"}]}, "storage_class"),
@@ -259,3 +262,19 @@ def test_m12_limits_that_become_zero_together_are_refused(there: Any, asked: Any
             planned(before, rolling_update=asked)
     else:
         assert planned(before, rolling_update=asked).entry_changed
+
+
+@pytest.mark.parametrize(
+    ("wish", "field"),
+    [
+        ({"secure_boot": True}, "secure_boot needs efi"),
+        ({"reserved_memory_mib": 16384}, "reserved_memory_mib is 16384"),
+    ],
+)
+def test_settings_that_contradict_each_other_are_refused(wish: dict[str, Any], field: str) -> None:
+    with pytest.raises(InvalidPool, match=field):
+        planned(existing(), **wish)
+
+
+def test_firmware_and_memory_that_a_pool_has_are_not_changed() -> None:
+    assert not planned(existing(), efi=False, secure_boot=False, reserved_memory_mib=0).config

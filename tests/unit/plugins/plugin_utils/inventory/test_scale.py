@@ -20,7 +20,7 @@ MOST_REQUESTS = 8
 
 def lists(machines: int) -> dict[str, list[dict[str, Any]]]:
     found: dict[str, list[dict[str, Any]]] = {
-        path: [] for path in (r.GPUS, r.VGPUS, r.NODES, r.VMS, r.INSTANCES, r.CLAIMS)
+        path: [] for path in (r.GPUS, r.VGPUS, r.NODES, r.VMS, r.INSTANCES, r.CLAIMS, r.KUBEVIRTS)
     }
     for number in range(machines):
         node, function = f"n{number // PER_NODE:03}", 4 + number % PER_NODE

@@ -19,6 +19,7 @@ from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.reprofile.run
     Reprofile,
     ReprofileRequest as Relayout,
 )
+from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.time_limit import TimeLimit
 from ansible_collections.vgpu.fleet.plugins.module_utils.planning.request import Demand, Policy
 from ansible_collections.vgpu.fleet.plugins.module_utils.planning.steps import Step
 
@@ -61,7 +62,7 @@ def run(
     task = JournaledTask(
         found,
         check_mode=check,
-        seconds=0.5,
+        limit=TimeLimit(0.5),
         request=asked,
         description=f"harvester_vgpu {request}",
         take_over=take_over,
@@ -293,8 +294,8 @@ def test_reprofile_undoes_the_run_of_another_module() -> None:
     cluster = killed(4)
     request = Relayout(layout=((C4, 4),), nodes=("n1",))
     with pytest.raises(journal.Held, match="belongs to run"):
-        Reprofile(cluster, None, request, seconds=0.5).run(check_mode=False)  # type: ignore[arg-type]
-    done = Reprofile(cluster, None, request, seconds=0.5, take_over=True).run(check_mode=False)  # type: ignore[arg-type]
+        Reprofile(cluster, None, request, limit=TimeLimit(0.5)).run(check_mode=False)  # type: ignore[arg-type]
+    done = Reprofile(cluster, None, request, limit=TimeLimit(0.5), take_over=True).run(check_mode=False)  # type: ignore[arg-type]
     assert done.undone
     assert sorted(cluster.layout().values()) == [C4] * 4
     assert entries(cluster) == []

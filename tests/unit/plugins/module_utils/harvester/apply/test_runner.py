@@ -19,6 +19,7 @@ class Cluster:
     """Takes patches; a script says which events follow each of them."""
 
     fail_fast = False
+    now = 0.0
 
     def __init__(self, reactions=None, refusing=()):
         self.patches = []
@@ -151,7 +152,10 @@ def test_a_timeout_names_the_device_what_is_missing_and_that_something_was_chang
     with pytest.raises(TimedOut, match=f"vGPU {D4} on node n1: it is not configured as {Q4}") as caught:
         run(Cluster(), [enable(D4)], seconds=0.1, vgpus=[vgpu()])
     assert caught.value.changed
-    assert caught.value.hint == "Likely causes: The moon is full."
+    assert caught.value.hint == (
+        "Likely causes: The moon is full. Still changing: GPU n1-000008000 (3 of its 4 vGPU devices do not exist yet)."
+        " Run the task again, or set a longer wait_timeout."
+    )
     assert caught.value.as_dict()["waiting"][0]["device"] == D4
 
 

@@ -22,7 +22,7 @@ class Fleet:
     """Nodes with two L40S each, all functions of which are L40S-1Q, or empty; what is written comes about at once."""
 
     def __init__(self, nodes: int, *, made: bool) -> None:
-        self.lists = {path: {} for path in (r.GPUS, r.VGPUS, r.NODES, r.VMS, r.INSTANCES, r.CLAIMS)}
+        self.lists = {path: {} for path in (r.GPUS, r.VGPUS, r.NODES, r.VMS, r.INSTANCES, r.CLAIMS, r.KUBEVIRTS)}
         self.events = []
         self._lock = threading.Lock()
         for number in range(nodes):

@@ -74,6 +74,7 @@ class Controller:
     """Answers a patch as the API does, then does what Harvester does; `fails` makes it stop half-way."""
 
     fail_fast = False
+    now = 0.0
 
     def __init__(self, *, fails="", made=None):
         self.patches = []

@@ -18,6 +18,7 @@ from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.reprofile.run
     ReprofileRefused,
     ReprofileRequest,
 )
+from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.time_limit import TimeLimit
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.vm.apply import VmChange, VmRequest as VmWish
 from ansible_collections.vgpu.fleet.plugins.module_utils.kube.client import AdmissionDenied
 from ansible_collections.vgpu.fleet.plugins.module_utils.planning.steps import DISABLE, Step
@@ -56,7 +57,7 @@ def in_use() -> Cluster:
 
 
 def run(cluster: Cluster, request: ReprofileRequest = REQUEST, *, check: bool = False, **options: Any) -> Any:
-    reprofile = Reprofile(cluster, None, request, seconds=3, **options)  # type: ignore[arg-type]
+    reprofile = Reprofile(cluster, None, request, limit=TimeLimit(3), **options)  # type: ignore[arg-type]
     outcome = reprofile.run(check_mode=check)
     return outcome, reprofile
 
@@ -178,7 +179,7 @@ def test_r3_sriov_is_disabled_again_on_a_gpu_that_had_mig_instances_before() -> 
                 cluster._remove(r.VGPUS, name)
 
     cluster.before_write = disable
-    reprofile = Reprofile(cluster, None, REQUEST, seconds=3)  # type: ignore[arg-type]
+    reprofile = Reprofile(cluster, None, REQUEST, limit=TimeLimit(3))  # type: ignore[arg-type]
     reprofile._put_back_layout(Batch((GpuRecord(GPU, (), sriov=False),), ()))
     assert [path for path, _body in cluster.writes] == [f"{r.GPUS}/{GPU}"]
     assert cluster.things[r.GPUS][GPU]["spec"]["enabled"] is False
@@ -238,7 +239,7 @@ def test_r3_an_owner_mark_that_cannot_be_restored_does_not_keep_an_undo_from_end
             run(cluster)
         remark(cluster, "n1-000008006", owner)
         refusing(cluster, lambda _path, body: r.OWNER_ANNOTATION in str(body))
-        reprofile = Reprofile(cluster, None, IMPOSSIBLE, seconds=3, take_over=True)  # type: ignore[arg-type]
+        reprofile = Reprofile(cluster, None, IMPOSSIBLE, limit=TimeLimit(3), take_over=True)  # type: ignore[arg-type]
         with pytest.raises(ReprofileRefused):
             reprofile.run(check_mode=False)
         said = "marked for owner green meanwhile" if owner else "on vGPU n1-000008006 could not be restored"

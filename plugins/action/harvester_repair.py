@@ -1,0 +1,14 @@
+# Copyright: (c) 2026, The vgpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+from ansible_collections.vgpu.fleet.plugins.modules import harvester_repair
+from ansible_collections.vgpu.fleet.plugins.plugin_utils.in_process import InProcessAction, preload
+
+preload("urllib3", "yaml")
+
+
+class ActionModule(InProcessAction):
+    module = harvester_repair

@@ -1,0 +1,162 @@
+# Copyright: (c) 2026, The vgpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Repair KubeVirt's list of permitted devices, and remove claims that vGPUs left behind."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from ansible_collections.vgpu.fleet.plugins.module_utils.errors import FleetError, join_names
+from ansible_collections.vgpu.fleet.plugins.module_utils.harvester import paths as r
+from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.cluster import Cluster
+from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.repair.plan import (
+    ClaimRepair,
+    ListRepair,
+    RepairRequest,
+    described,
+    gpus_of,
+    repair_claims,
+    repair_permitted_devices,
+    unknown_list,
+)
+from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.time_limit import SECONDS_PER_CLAIM
+from ansible_collections.vgpu.fleet.plugins.module_utils.kube.client import AdmissionDenied, Conflict, NotFound
+from ansible_collections.vgpu.fleet.plugins.module_utils.kube.objects import Json, ObjectList
+from ansible_collections.vgpu.fleet.plugins.module_utils.kube.watcher import Watcher
+
+BASE_SECONDS = 60.0
+CONFLICTS = 10
+CONFLICT_PAUSE = 0.05
+KUBEVIRT = f"{r.KUBEVIRTS}/{r.KUBEVIRT.rpartition('/')[2]}"
+
+
+class ClaimsStillThere(FleetError):
+    code = "timeout"
+    changed = True
+
+
+class ClaimRefused(FleetError):
+    code = "refused"
+
+
+@dataclass
+class Repair:
+    """One repair of a cluster. In check mode, requests are sent as dry runs."""
+
+    cluster: Cluster
+    request: RepairRequest
+    check_mode: bool
+    wait: bool
+    seconds: float | None
+    permitted: ListRepair | None = None
+    claims: list[ClaimRepair] = field(default_factory=list)
+    warnings: tuple[str, ...] = ()
+    _pci_devices: Mapping[str, Json] = field(default_factory=dict)
+
+    def run(self) -> Repair:
+        snapshot = self.cluster.snapshot
+        unknown_list(self.request, snapshot)
+        if snapshot.version.vendor_vfio:
+            self._pci_devices = ObjectList.of(self.cluster.api.get(r.PCI_DEVICES)).items
+        if self.request.selects_claims:
+            self.claims = repair_claims(self.request, snapshot, self.cluster.fleet_for_planning, self._pci_devices)
+            self._refuse_held()
+        if self.request.permitted_devices:
+            self._permit()
+        if self.claims:
+            self._remove_claims()
+        return self
+
+    def as_result(self) -> dict[str, Any]:
+        """Return the keys that the module documents."""
+        permitted = self.permitted
+        names = [one.name for one in self.claims]
+        return {
+            "changed": bool(permitted or self.claims),
+            "permitted_devices": {
+                "added": list(permitted.added) if permitted else [],
+                "deduplicated": list(permitted.removed) if permitted else [],
+            },
+            "claims": [one.as_dict() for one in self.claims],
+            "diff": {
+                "before": {"permittedHostDevices": permitted.before if permitted else {}, "claims": names},
+                "after": {"permittedHostDevices": permitted.after if permitted else {}, "claims": []},
+            },
+        }
+
+    def _refuse_held(self) -> None:
+        gpus = gpus_of(self.cluster.snapshot, self.claims)
+        if any(r.JOURNAL_ANNOTATION in (gpu["metadata"].get("annotations") or {}) for gpu in gpus):
+            # Most tasks find no journal.
+            from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.apply import journal
+
+            journal.refuse_held(gpus=gpus)
+
+    def _permit(self) -> None:
+        """Write the repaired list. The controllers write the same list, so compute it again after a conflict."""
+        kubevirt = self.cluster.snapshot.get(r.KUBEVIRTS, r.KUBEVIRT)
+        for attempt in range(CONFLICTS):
+            self.permitted = repair_permitted_devices(kubevirt, self.cluster.snapshot, self._pci_devices)
+            if self.permitted is None or kubevirt is None:
+                return
+            revision = kubevirt["metadata"].get("resourceVersion")
+            body = {**self.permitted.patch, "metadata": {"resourceVersion": revision}}
+            try:
+                self.cluster.api.patch(KUBEVIRT, body, dry_run=self.check_mode)
+                return
+            except Conflict as error:
+                last = error
+                time.sleep(CONFLICT_PAUSE * attempt)
+                kubevirt = ObjectList.of(self.cluster.api.get(r.KUBEVIRTS)).items.get(r.KUBEVIRT)
+        raise Conflict(
+            "KubeVirt's configuration changes faster than it can be written.", status=last.status, hint="Run it again."
+        ) from last
+
+    @property
+    def _limit(self) -> float:
+        return BASE_SECONDS + SECONDS_PER_CLAIM * len(self.claims) if self.seconds is None else self.seconds
+
+    def _remove_claims(self) -> None:
+        api, names = self.cluster.api, [one.name for one in self.claims]
+        with Watcher(api, {r.CLAIMS: self.cluster.snapshot.claims}, seconds=self._limit) as seen:
+            if self.wait and not self.check_mode:
+                seen.open()
+            for number, one in enumerate(self.claims):
+                try:
+                    self._remove(one)
+                except FleetError as error:
+                    error.changed = error.changed or (bool(number or self.permitted) and not self.check_mode)
+                    raise
+            if self.check_mode or not self.wait:
+                return
+
+            def gone(name: str) -> bool:
+                return seen.get(r.CLAIMS, name) is None
+
+            left = seen.wait_for_all({name: partial(gone, name) for name in names}, {name: [name] for name in names})
+            if left:
+                raise ClaimsStillThere(
+                    f"Not done after {self._limit:g} s: {join_names(map(str, left))} is still there.",
+                    hint="A node removes one claim after the other, about 5 s each. Set a longer wait_timeout.",
+                )
+
+    def _remove(self, one: ClaimRepair) -> None:
+        path = f"{r.CLAIMS}/{one.name}"
+        body = one.patch
+        body["metadata"]["resourceVersion"] = one.claim["metadata"].get("resourceVersion")
+        try:
+            self.cluster.api.patch(path, body, dry_run=self.check_mode)
+            if not self.check_mode and not one.deleting:
+                self.cluster.api.delete(path)
+        except NotFound:
+            return
+        except AdmissionDenied as error:
+            raise ClaimRefused(
+                f"The cluster rejected the removal of claim {described([one])}: {error.text}."
+            ) from error
