@@ -94,7 +94,8 @@ def check_names(
     unknown: dict[str, str] = {}
     warnings = []
     for name in sorted(set(variables) - names.used - set(ignored)):
-        if name.startswith("ansible_"):
+        # Roles begin the names of their own variables with two underscores.
+        if name.startswith(("ansible_", "__")):
             continue
         if name.startswith(prefixes):
             unknown[name] = next(iter(did_you_mean(name, documented, limit=1)), "")

@@ -9,6 +9,7 @@ import pytest
 import yaml
 from ansible_collections.vgpu.fleet.plugins.plugin_utils.variable_names import (
     MOST_TYPOS,
+    Names,
     UnknownVariable,
     check_names,
     names_of,
@@ -119,3 +120,8 @@ def test_every_playbook_on_clusters_checks_the_names_first(playbook: Path) -> No
     play = yaml.safe_load(playbook.read_text())[0]
     first = (play.get("pre_tasks") or play["tasks"])[0]
     assert ("vgpu.fleet.check_variables" in first) == (playbook.stem != "awx_setup")
+
+
+def test_private_variables_of_a_role_are_not_misspelt_ones() -> None:
+    names = Names(("gpu_operator_",), frozenset(), frozenset({"gpu_operator_state"}))
+    assert check_names(["__gpu_operator_state"], names, role="gpu_operator") == []
