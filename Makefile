@@ -28,7 +28,7 @@ export UV_SYSTEM_CERTS := true
 # For the folders of tests, of which pytest keeps the last three, and their labs.
 export PYTEST_DEBUG_TEMPROOT := $(CURDIR)/build/tmp
 # Where modules are put, here only where none is run on another machine.
-demo test unit integration molecule bench pages: export ANSIBLE_REMOTE_TMP := $(CURDIR)/build/ansible-tmp
+demo test unit integration molecule bench pages same-results: export ANSIBLE_REMOTE_TMP := $(CURDIR)/build/ansible-tmp
 # Where an environment forbids it, each start of Ansible would compile all of it again.
 unexport PYTHONDONTWRITEBYTECODE
 
@@ -110,6 +110,10 @@ bench: $(INSTALLED) build/bench/.packages | $(PYTEST_DEBUG_TEMPROOT) ## Measure 
 .PHONY: pages
 pages: $(INSTALLED) | $(PYTEST_DEBUG_TEMPROOT) ## Run README and the pages of the playbooks as written, on a lab
 	$(ON_INSTALLED) $(PYTEST) tests/pages
+
+.PHONY: same-results
+same-results: $(INSTALLED) | $(PYTEST_DEBUG_TEMPROOT) ## Run the module suites in process and packed and compare all results: ARGS="--line 2.16"
+	@$(ON_INSTALLED) python -m tools.same_results $(ARGS) $(if $(K),-- -k '$(K)')
 
 .PHONY: matrix
 matrix: $(TARBALL) ## Check every supported ansible-core: ARGS="--line 2.16"

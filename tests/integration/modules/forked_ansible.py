@@ -15,6 +15,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+# The Python whose Ansible runs the tasks, unless it is the one that runs the tests.
+PYTHON_VARIABLE = "VGPU_FLEET_TEST_PYTHON"
 PLAYBOOK = "ansible-playbook"
 INVENTORY = "ansible-inventory"
 
@@ -23,8 +25,9 @@ class Forks:
     """Runs of ansible-playbook and ansible-inventory from one process, whose own environment is that of the first."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
+        python = os.environ.get(PYTHON_VARIABLE) or sys.executable
         self._process = subprocess.Popen(
-            [sys.executable, __file__], env=dict(environment), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            [python, __file__], env=dict(environment), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
 
     def run(

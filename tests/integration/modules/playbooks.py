@@ -19,6 +19,8 @@ Json = dict[str, Any]
 Call = tuple[str, Json] | tuple[str, Json, Json]
 
 CALLBACKS = Path(__file__).parent / "callback"
+# The folder for the results of all tasks of all tests, for tools/same_results.py.
+RECORDS_VARIABLE = "VGPU_FLEET_TEST_RECORDS"
 
 
 class Result(dict[str, Any]):
@@ -123,6 +125,8 @@ class Playbooks:
             assert not result.crashed, json.dumps(result)
             result["output"] = output.read_text()
         assert found, output.read_text()
+        if folder := os.environ.get(RECORDS_VARIABLE):
+            record(Path(folder), found)
         return found
 
     def _settings(self) -> dict[str, str]:
@@ -138,6 +142,13 @@ class Playbooks:
             "ANSIBLE_NOCOLOR": "1",
             "ANSIBLE_DISPLAY_TRACEBACK": "error",
         }
+
+
+def record(folder: Path, results: list[Result]) -> None:
+    """Keep the results of a play with the name of the test that ran it."""
+    test = os.environ["PYTEST_CURRENT_TEST"].rpartition(" ")[0]
+    with (folder / f"{os.getpid()}.jsonl").open("a") as file:
+        file.write(json.dumps({"test": test, "results": results}) + "\n")
 
 
 _running: dict[str, Forks] = {}
