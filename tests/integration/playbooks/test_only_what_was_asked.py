@@ -128,7 +128,9 @@ def test_each_of_two_teams_takes_back_its_own_vgpus(lab: Lab, runs: Runs) -> Non
 def test_a_gpu_that_the_layout_does_not_need_is_left_alone(lab: Lab, runs: Runs) -> None:
     """U2 and M7: gpu-b is passed through whole in the end."""
     lab.mark()
-    nothing = runs.playbook("harvester_gpu_cluster", {"harvester_gpu_node_layuot": []}, options="--tags node")
+    misspelt = runs.playbook("harvester_gpu_cluster", {"harvester_gpu_node_layuot": []}, options="--tags node")
+    assert "Did you mean harvester_gpu_node_layout?" in refused(lab, misspelt)
+    nothing = runs.playbook("harvester_gpu_cluster", {}, options="--tags node")
     assert (nothing.status, writes(lab)) == ("successful", []), nothing.shown
     assert "Neither a layout nor a profile is given, so no GPU is changed." in nothing.shown
     two = {"harvester_gpu_node_layout": [{"profile": "A2-4Q", "count": 2}]}
