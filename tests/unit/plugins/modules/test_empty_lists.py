@@ -55,6 +55,18 @@ SELECTIONS = {
 }
 # What one named object should have. An empty list declares that it has none.
 CONTENTS = {
+    # Pools that are not listed stay.
+    ("capv_cluster", "addons"),
+    ("capv_cluster", "control_plane.pci_devices"),
+    ("capv_cluster", "control_plane.taints"),
+    ("capv_cluster", "control_plane.vgpus"),
+    ("capv_cluster", "pod_cidrs"),
+    ("capv_cluster", "pools"),
+    ("capv_cluster", "pools.pci_devices"),
+    ("capv_cluster", "pools.taints"),
+    ("capv_cluster", "pools.vgpus"),
+    ("capv_cluster", "service_cidrs"),
+    ("capv_cluster", "ssh_authorized_keys"),
     ("harvester_mig", "instances"),
     ("harvester_reprofile", "layout"),
     # Without any, no VM may be stopped.
@@ -75,6 +87,10 @@ CONTENTS = {
     ("vgpu_availability", "demand.vms"),
     ("vsphere_gpu_host", "devices"),
     ("vsphere_gpu_host", "passthrough"),
+    # Nothing is checked for no group.
+    ("vsphere_template_check", "groups"),
+    ("vsphere_template_check", "groups.pci_devices"),
+    ("vsphere_template_check", "groups.vgpus"),
     ("vsphere_vgpu_vm", "networks"),
     ("vsphere_vgpu_vm", "networks.dns"),
     ("vsphere_vgpu_vm", "networks.ip"),
