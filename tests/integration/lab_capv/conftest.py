@@ -50,5 +50,8 @@ def warm() -> Iterator[Warm]:
 
 
 @pytest.fixture
-def runs(running: RunDir, tmp_path: Path, warm: Warm) -> Runs:
+def runs(request: pytest.FixtureRequest, running: RunDir, tmp_path: Path, warm: Warm) -> Runs:
+    # A vCenter that starts over has another port and another password.
+    if "version" in request.fixturenames:
+        request.getfixturevalue("management")
     return Runs(tmp_path, up.environment(running), warm)

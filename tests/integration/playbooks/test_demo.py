@@ -31,7 +31,7 @@ PATIENCE_SECONDS = 300
 
 @pytest.fixture
 def demo(tmp_path: Path) -> Iterator[Demo]:
-    runs = {platform: RunDir(tmp_path / "lab" / platform) for platform in ("vsphere", "harvester")}
+    runs = {platform: RunDir(tmp_path / "lab" / platform) for platform in ("vsphere", "harvester", "capv")}
 
     def start(**settings: str) -> subprocess.Popen[str]:
         environment = {**os.environ, "DEMO_RUN_DIR": str(tmp_path / "lab"), "PYTHONUNBUFFERED": "1", **settings}
@@ -97,6 +97,8 @@ def test_it_ends_with_the_map_of_both_clusters_and_with_the_plan_of_a_dry_run(de
     shown = process.stdout.read()
     assert process.wait(PATIENCE_SECONDS) == 0, shown
     assert f"The map of both clusters:  file://{fleet}\n" in shown
+    by_cluster_api = shown.partition("vSphere: shared direct graphics, a cluster by Cluster API")[2]
+    assert by_cluster_api.count(": Test PASSED on 1 GPU") == 2, by_cluster_api
     assert f"The plan of the dry run:   file://{plan}\n" in shown
     drawn, stored = demo_fleet.data_of(fleet)["clusters"], demo_fleet.clusters()
     assert demo_fleet.in_numbers(drawn) == demo_fleet.in_numbers(stored)

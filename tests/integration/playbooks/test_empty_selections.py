@@ -44,6 +44,7 @@ CONTENTS = {
     "capv_gpu_cluster_pools",
     "capv_gpu_cluster_service_cidrs",
     "capv_gpu_cluster_ssh_authorized_keys",
+    "capv_gpu_pool_pci_devices",
     "capv_gpu_pool_vgpus",
     "gpu_operator_driver_pull_secrets",
     "gpu_smoke_test_pull_secrets",
