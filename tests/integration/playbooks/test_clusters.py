@@ -190,7 +190,7 @@ def test_the_cluster_that_rancher_makes_is_not_tested_before_it_is_known(runs: R
 def test_every_playbook_is_found_by_its_full_name() -> None:
     """In the collection as it is installed, in one run for all of them."""
     names = [f"vgpu.fleet.{file.stem}" for file in sorted((CHECKOUT / "playbooks").glob("*.yml"))]
-    assert len(names) == 8
+    assert len(names) == 9
     environment = {**os.environ, "ANSIBLE_COLLECTIONS_PATH": str(INSTALLED), "ANSIBLE_LOCALHOST_WARNING": "false"}
     checked = subprocess.run(
         ["ansible-playbook", "--syntax-check", *names],
