@@ -114,8 +114,8 @@ def test_the_page_on_harvester_runs_as_it_is_written(vm_lab: Lab, plays: Playboo
     lab = vm_lab.begin(version="1.8", scenario="bare")
     make(lab, "trainer", run=True)
     blocks = [yaml.safe_load(block.split("```")[0]) for block in PAGE.read_text().split("```yaml\n")[1:]]
-    # The blocks after these are about boards that the scenario lacks.
-    ((play,), question, *_others) = blocks
+    # The second block is about boards that the scenario lacks.
+    ((play,), _graphics_boards, question) = blocks
     defaults = {"group/vgpu.fleet.harvester": {"kubeconfig": str(lab.run.kubeconfig("admin"))}}
     *_addons, vgpus, vm_, fits = plays.run(play["tasks"] + question, module_defaults=defaults)
     assert {vgpu["state"] for vgpu in vgpus["vgpus"]} == {"allocatable"}
