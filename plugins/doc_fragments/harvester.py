@@ -125,7 +125,7 @@ options:
         from the devices.
     type: str
 requirements:
-  - Python package C(urllib3), a dependency of C(kubernetes)
+  - Python package C(urllib3) 2.0.2 or later, a dependency of C(kubernetes)
   - Python package C(PyYAML)
   - Python package C(kubernetes) if the kubeconfig runs a program to get its credentials, or consists of several files
 notes:

@@ -94,7 +94,7 @@ options:
     type: str
     default: harvesters
 requirements:
-  - Python package C(urllib3)
+  - Python package C(urllib3) 2.0.2 or later
 notes:
   - The token's user requires permission to list C(clusters.management.cattle.io) in Rancher's own cluster.
   - Tasks for these hosts run on the controller (C(ansible_connection) is V(local)), with the Python of Ansible.

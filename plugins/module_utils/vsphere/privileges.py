@@ -52,8 +52,7 @@ def _held(session: Session, wanted: Mapping[Any, list[str]]) -> tuple[str, dict[
     privileges = sorted({privilege for listed in wanted.values() for privilege in listed})
     manager = session.content.authorizationManager
     try:
-        sessions = session.read(subject, [session.content.sessionManager], ["currentSession"])
-        current = sessions[0][1].get("currentSession") if sessions else None
+        current = session.user_session
         if manager is None or current is None:
             return "", {}
         answer = session.call(subject, manager.HasPrivilegeOnEntities, list(wanted), current.key, privileges)

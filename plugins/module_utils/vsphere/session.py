@@ -50,12 +50,14 @@ class Unauthorized(FleetError):
 class Session:
     """A session with one vCenter. `vim` and `vmodl` are the pyVmomi modules, for building specs."""
 
-    def __init__(self, instance: Any, login: Callable[[Any], None]) -> None:
+    def __init__(self, instance: Any, login: Callable[[Any], Any]) -> None:
         from pyVmomi import vim, vmodl
 
         self.vim: Any = vim
         self.vmodl: Any = vmodl
         self._login = login
+        # Key and user name of the session, as the login returned them.
+        self.user_session: Any = None
         self._lock = Lock()
         self.content = instance.RetrieveContent()
         self.stub = instance._stub
@@ -129,7 +131,10 @@ class Session:
         with self._lock:
             if ended is None or self.stub.cookie == ended:
                 self.stub.cookie = ""
-                self._login(self.content)
+                self.log_in()
+
+    def log_in(self) -> None:
+        self.user_session = self._login(self.content)
 
     def name_of(self, reference: Any) -> str:
         """Return the name of an object for messages, or its id if the name cannot be read."""
@@ -262,13 +267,13 @@ def _connect(params: Mapping[str, Any]) -> Session:
         tls.check_hostname = False
         tls.verify_mode = ssl.CERT_NONE
 
-    def login(content: Any) -> None:
-        content.sessionManager.Login(user, params["password"], None)
+    def login(content: Any) -> Any:
+        return content.sessionManager.Login(user, params["password"], None)
 
     try:
         stub = sdk.SmartStubAdapter(host=host, port=port, sslContext=tls, **proxy)
         session = Session(service("ServiceInstance", stub), login)
-        login(session.content)
+        session.log_in()
     except vim.fault.InvalidLogin as error:
         raise Unauthorized(f"vCenter {server} does not accept the user {user} with this password.") from error
     except ssl.SSLCertVerificationError as error:

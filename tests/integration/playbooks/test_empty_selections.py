@@ -49,6 +49,9 @@ CONTENTS = {
     "gpu_operator_driver_pull_secrets",
     "gpu_smoke_test_pull_secrets",
     "harvester_gpu_node_absent_addons",
+    # What a dry run assumes changes nothing.
+    "harvester_gpu_node_assume",
+    "harvester_gpu_node_assume.nodes",
     "harvester_gpu_node_gone_vms",
     "vsphere_gpu_host_gone_vms",
     "harvester_gpu_node_layout",
@@ -67,6 +70,7 @@ CONTENTS = {
     "vgpu_reprofile_vms",
     "vgpu_reprofile_vms.vgpus",
     "vsphere_gpu_host_devices",
+    "vsphere_gpu_host_passthrough",
     "vsphere_gpu_host_profiles",
     "vsphere_gpu_vm_defaults.networks",
     "vsphere_gpu_vm_defaults.pci_devices",

@@ -20,9 +20,7 @@ class Session:
         self.held, self.fault, self.asked = held, fault, 0
         manager = SimpleNamespace(HasPrivilegeOnEntities=self.answer)
         self.content = SimpleNamespace(authorizationManager=manager, sessionManager=None)
-
-    def read(self, _subject, references, _paths):
-        return [(references[0], {"currentSession": SimpleNamespace(key="1", userName="ann")})]
+        self.user_session = SimpleNamespace(key="1", userName="ann")
 
     def call(self, _subject, method, *args):
         return method(*args)
