@@ -24,6 +24,9 @@ description:
     This does not affect the vGPU, so it is also done while a VM uses it.
   - If a GPU is still changing, for example because vGPUs were just disabled, the module waits up to O(wait_timeout)
     until the GPU has settled before it plans. In check mode it does not wait and warns that the result is not final.
+  - No VM starts with a vGPU whose type is not in KubeVirt's list of permitted devices, and Harvester's controllers can
+    lose types from the list. The module adds lost types of its vGPUs. Without the right to do so, the task fails with
+    the error code V(not_permitted).
   - If another user changes one of the devices during the task, the task stops immediately with the error code
     V(changed_by_other) and names the writer.
 options:

@@ -45,10 +45,20 @@ from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.read.mig_conf
     OUT_OF_SYNC,
     enabling,
 )
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.read.permitted_devices import REPAIR_HINT
+from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.read.permitted_devices import (
+    REPAIR_HINT,
+    entries_of,
+    restored,
+)
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.read.snapshot import OBSERVABLE, Snapshot, parent_of
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.time_limit import SECONDS_PER_CLAIM
-from ansible_collections.vgpu.fleet.plugins.module_utils.kube.client import AdmissionDenied, ApiClient, Conflict, Json
+from ansible_collections.vgpu.fleet.plugins.module_utils.kube.client import (
+    AdmissionDenied,
+    ApiClient,
+    Conflict,
+    Forbidden,
+    Json,
+)
 from ansible_collections.vgpu.fleet.plugins.module_utils.kube.objects import ObjectList
 from ansible_collections.vgpu.fleet.plugins.module_utils.kube.watcher import Watcher
 from ansible_collections.vgpu.fleet.plugins.module_utils.planning.steps import (
@@ -467,8 +477,37 @@ class StepRunner:
                 f" restart the {r.PCIDEVICES_DAEMONSET} pod on that node: {r.restart_command(condition.node)}"
             )
         lacking = self._await(permits, seen, seconds=self.patience)
+        if lacking and self._restore({condition.resource for condition in lacking}, seen):
+            lacking = self._await(lacking, seen, seconds=self.patience)
         if lacking:
             raise NotPermitted([condition.resource for condition in lacking])
+
+    def _restore(self, lost: Collection[str], seen: Watcher) -> bool:
+        """Add types of these vGPUs to KubeVirt's list again, and return whether the user may do so.
+
+        The controllers of Harvester lose entries if a cluster has vGPUs of several types (harvester.md 9.5), and add a
+        lost entry only when a vGPU of its type is enabled again.
+        """
+        lists: dict[str, Any] = {OBSERVABLE[path]: seen.listing(path) for path in self._watched}
+        fleet = replace(self._snapshot, **lists).fleet
+        pci_devices = ObjectList.of(self._api.get(r.PCI_DEVICES)).items if self.version.vendor_vfio else {}
+        path = f"{r.KUBEVIRTS}/{r.KUBEVIRT.rpartition('/')[2]}"
+        for attempt in range(CONFLICTS):
+            kubevirt = seen.get(r.KUBEVIRTS, r.KUBEVIRT)
+            patch = restored(kubevirt, entries_of(fleet, self.version, pci_devices), lost) if kubevirt else {}
+            if not patch:
+                break
+            try:
+                seen.put(r.KUBEVIRTS, self._api.patch(path, patch))
+                break
+            except Forbidden:
+                return False
+            except Conflict:
+                # The controllers write the same list.
+                time.sleep(CONFLICT_PAUSE * attempt)
+                if found := ObjectList.of(self._api.get(r.KUBEVIRTS)).items.get(r.KUBEVIRT):
+                    seen.put(r.KUBEVIRTS, found)
+        return True
 
     def _await_counts(self, conditions: Sequence[NodeAllocatable], seen: Watcher) -> list[NodeAllocatable]:
         """Wait until the nodes report all vGPUs as allocatable. Give up early on a count that looks stuck."""

@@ -7,9 +7,12 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
+from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.model import Fleet
+from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.version import HarvesterVersion
 from ansible_collections.vgpu.fleet.plugins.module_utils.kube.objects import Json
 
 # The lists of KubeVirt's configuration, with the field that selects the hardware of an entry.
@@ -52,3 +55,32 @@ class PermittedDevices:
         """Return how often each resource with repeated entries is listed."""
         counts = Counter(self.entries)
         return {resource: count for (_list, resource, _selector), count in sorted(counts.items()) if count > 1}
+
+
+def entries_of(fleet: Fleet, version: HarvesterVersion, pci_devices: Mapping[str, Json]) -> Iterator[tuple[str, Json]]:
+    """Yield the list and the entry of each existing vGPU, as its controller writes it."""
+    for _gpu, slot in fleet.slots():
+        if not slot.profile:
+            continue
+        resource = version.resource(slot.profile)
+        if not version.vendor_vfio:
+            key, selector = MEDIATED
+            yield key, {selector: slot.profile, "resourceName": resource, "externalResourceProvider": True}
+            continue
+        status = (pci_devices.get(slot.name) or {}).get("status") or {}
+        if status.get("vendorId") and status.get("deviceId"):
+            key, selector = PCI
+            value = f"{status['vendorId']}:{status['deviceId']}"
+            yield key, {selector: value, "resourceName": resource, "externalResourceProvider": True}
+
+
+def restored(kubevirt: Json, entries: Iterator[tuple[str, Json]], lost: Collection[str]) -> Json:
+    """Return the patch that adds the entries of lost resources to the lists of a KubeVirt object."""
+    permitted = ((kubevirt.get("spec") or {}).get("configuration") or {}).get("permittedHostDevices") or {}
+    lists: dict[str, list[Json]] = {}
+    for key, entry in entries:
+        found = lists.get(key, permitted.get(key) or [])
+        if entry["resourceName"] in lost and entry not in found:
+            lists[key] = [*found, entry]
+    metadata = {"resourceVersion": kubevirt["metadata"].get("resourceVersion")}
+    return {"metadata": metadata, "spec": {"configuration": {"permittedHostDevices": lists}}} if lists else {}

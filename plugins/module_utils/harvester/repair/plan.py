@@ -17,9 +17,8 @@ from ansible_collections.vgpu.fleet.plugins.module_utils.harvester import paths 
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.decide.in_use import DeviceInUse
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.read.permitted_devices import (
     LISTS,
-    MEDIATED,
-    PCI,
     PermittedDevices,
+    entries_of,
 )
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.read.snapshot import (
     Snapshot,
@@ -100,7 +99,7 @@ def repair_permitted_devices(
     after = {key: _without_duplicates(entries) for key, entries in before.items()}
     removed = [entry["resourceName"] for key in before for entry in _repeated(before[key])]
     added = []
-    for key, entry in _wanted(snapshot, pci_devices):
+    for key, entry in entries_of(snapshot.fleet, snapshot.version, pci_devices):
         if entry["resourceName"] not in permitted.resources and entry not in after[key]:
             after[key].append(entry)
             added.append(entry["resourceName"])
@@ -113,23 +112,6 @@ def repair_permitted_devices(
         tuple(sorted(set(added))),
         tuple(sorted(set(removed))),
     )
-
-
-def _wanted(snapshot: Snapshot, pci_devices: Mapping[str, Json]) -> Iterator[tuple[str, Json]]:
-    """Yield the entry of each existing vGPU, as its controller writes it."""
-    for _gpu, slot in snapshot.fleet.slots():
-        if not slot.profile:
-            continue
-        resource = snapshot.version.resource(slot.profile)
-        if not snapshot.version.vendor_vfio:
-            key, selector = MEDIATED
-            yield key, {selector: slot.profile, "resourceName": resource, "externalResourceProvider": True}
-            continue
-        status = (pci_devices.get(slot.name) or {}).get("status") or {}
-        if status.get("vendorId") and status.get("deviceId"):
-            key, selector = PCI
-            value = f"{status['vendorId']}:{status['deviceId']}"
-            yield key, {selector: value, "resourceName": resource, "externalResourceProvider": True}
 
 
 def _without_duplicates(entries: Sequence[Json]) -> list[Json]:

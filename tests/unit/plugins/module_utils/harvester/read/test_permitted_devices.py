@@ -7,7 +7,11 @@ from typing import Any
 import pytest
 from ansible_collections.vgpu.fleet.plugins.module_utils.availability.counts import Availability
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.availability import NodeCapacity
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.read.permitted_devices import PermittedDevices
+from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.read.permitted_devices import (
+    PermittedDevices,
+    entries_of,
+    restored,
+)
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.result.findings import findings
 from hypothesis import given, strategies as st
 
@@ -70,3 +74,21 @@ def test_both_lists_count_and_duplicates_are_those_of_one_list(pci: list[str], m
     assert found is not None
     assert found.resources == {*pci, *mediated}
     assert set(found.duplicates) == {one for one in "abc" if pci.count(one) > 1 or mediated.count(one) > 1}
+
+
+def test_m3_only_lost_types_are_added_and_every_other_entry_stays() -> None:
+    found = snapshot(**ONE_4Q, kubevirts=[])
+    pci = {slot.name: {"status": {"vendorId": "10de", "deviceId": "25b6"}} for _gpu, slot in found.fleet.slots()}
+    listed = kubevirt(OTHER, OTHER)
+    before = listed["spec"]["configuration"]["permittedHostDevices"]
+
+    def patched(*lost: str) -> Any:
+        return restored(listed, entries_of(found.fleet, found.version, pci), lost)
+
+    (key,) = [key for key, entries in before.items() if entries]
+    lists = patched(RESOURCE)["spec"]["configuration"]["permittedHostDevices"]
+    assert lists[key][:-1] == before[key]
+    assert lists[key][-1]["resourceName"] == RESOURCE
+    # Nothing is written for a type that no vGPU has.
+    assert patched("nvidia.com/NVIDIA_A2-8Q") == {}
+    assert patched() == {}
