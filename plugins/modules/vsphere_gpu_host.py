@@ -336,7 +336,9 @@ def argument_spec() -> dict[str, dict[str, object]]:
         "assignment_policy": {"type": "str", "choices": ["performance", "consolidation"]},
         "vgpu_mode": {"type": "str", "choices": modes},
         "devices": {"type": "list", "elements": "dict", "options": device},
+        # The name contains "pass", but there is no secret in it.
         "passthrough": {
+            "no_log": False,
             "type": "list",
             "elements": "dict",
             "options": {

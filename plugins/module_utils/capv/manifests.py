@@ -15,7 +15,6 @@ from typing import Any
 from ansible_collections.vgpu.fleet.plugins.module_utils.capv.ownership import CLUSTER_NAME, marks
 from ansible_collections.vgpu.fleet.plugins.module_utils.capv.request import ClusterRequest, KubeVip, MachineGroup
 from ansible_collections.vgpu.fleet.plugins.module_utils.capv.versions import (
-    ADDONS,
     BOOTSTRAP,
     CONTROL_PLANE,
     CORE,
@@ -299,7 +298,6 @@ def _addon_secrets(request: ClusterRequest, versions: ApiVersions) -> list[Json]
 
 
 def _resource_set(request: ClusterRequest, versions: ApiVersions) -> Json:
-    assert ADDONS in versions.by_group
     spec = {
         "strategy": "Reconcile",
         "clusterSelector": {"matchLabels": {CLUSTER_NAME: request.name}},

@@ -92,7 +92,7 @@ class ApiClient:
             import urllib3
         except ImportError as error:
             raise MissingLibrary("urllib3", "The connection to an API server") from error
-        if urllib3.__version__.startswith("1."):
+        if str(getattr(urllib3, "__version__", "")).startswith("1."):
             # Version 1 cannot verify the certificate of a server that is given by its IP address.
             raise MissingLibrary("urllib3>=2.0.2", "The connection to an API server")
         self._access = access

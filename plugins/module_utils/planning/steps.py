@@ -152,9 +152,9 @@ def steps_to(site: GpuState, target: GpuTarget, names: Mapping[Key, str]) -> lis
 
 def _steps_on_shared_instances(site: GpuState, target: GpuTarget, names: Mapping[Key, str]) -> list[Step]:
     """Return the steps on a GPU whose MIG instances serve several vGPUs each."""
-    assert target.group
-    shared = shared_layouts_of(site, target.group)
-    assert shared
+    shared = shared_layouts_of(site, target.group) if target.group else None
+    if not target.group or not shared:
+        raise AssertionError(f"GPU {site.gpu.name} has no shared MIG instances.")
     gpu, has = site.gpu, instances_of(site.gpu)
     cut = new_shared_layout(site, target.assigned, shared, exclusive=target.exclusive)
     if cut is not None:
