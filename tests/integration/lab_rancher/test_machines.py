@@ -47,7 +47,8 @@ def test_a_pool_follows_its_quantity_and_goes_with_all_it_had(rancher: Rancher) 
     rancher.until(lambda: not rancher.machines("gpu") and len(rancher.vms()) == 1)
     rancher.local.delete(f"{CLUSTERS}/demo")
     rancher.until(lambda: not rancher.machines() and not rancher.vms())
-    assert rancher.local.find(f"{CLUSTERS}/demo") is None
+    # The controller removes the cluster after its machines.
+    rancher.until(lambda: rancher.local.find(f"{CLUSTERS}/demo") is None)
     rancher.until(lambda: not rancher.lab.items("/api/v1/namespaces/default/persistentvolumeclaims"))
 
 

@@ -16,8 +16,9 @@ from tests.integration.modules.permissions import Automation
 from tests.integration.playbooks.runs import CHECKOUT, INSTALLED, Runs
 
 DEMO: dict[str, Any] = yaml.safe_load((CHECKOUT / "demo/cluster.yml").read_text())
-# Here is no Rancher.
-CLUSTER = {name: value for name, value in DEMO.items() if not name.startswith(("rancher_", "gpu_operator_"))}
+# This lab has neither Rancher nor Cluster API.
+ELSEWHERE = ("rancher_", "gpu_operator_", "capv_")
+CLUSTER = {name: value for name, value in DEMO.items() if not name.startswith(ELSEWHERE)}
 SECRET = "do-not-tell"
 HOST_STEPS = {"Set the graphics type of the GPUs to shared", "Show the step that follows once the VMs are deleted"}
 

@@ -27,6 +27,15 @@ Json = dict[str, Any]
 
 # Roles that talk to a Kubernetes API server, with what they need to get as far as that.
 ROLES: dict[str, Json] = {
+    "capv_gpu_cluster": {
+        "capv_gpu_cluster_name": "c",
+        "capv_gpu_cluster_kubernetes_version": "v1.32.4",
+        "capv_gpu_cluster_endpoint": "192.0.2.10",
+        "capv_gpu_cluster_server": "vcenter.example",
+        "capv_gpu_cluster_username": "capv",
+        "capv_gpu_cluster_password": "PLANTED-provider",
+        "capv_gpu_cluster_check_room": False,
+    },
     "capv_gpu_pool": {
         "capv_gpu_pool_cluster": "c",
         "capv_gpu_pool_vgpus": [{"profile": "A40-8Q"}],
@@ -54,7 +63,7 @@ ROLES: dict[str, Json] = {
 }
 # The others use kubernetes.core only after modules of ours have answered, or pass a kubeconfig on in the same way.
 ONLY = {
-    "unreliable": ("capv_gpu_pool", "gpu_operator", "gpu_smoke_test", "harvester_gpu_vm", "rancher_gpu_cluster"),
+    "unreliable": ("gpu_operator", "gpu_smoke_test", "harvester_gpu_vm", "rancher_gpu_cluster"),
     "mapping": ("gpu_smoke_test", "harvester_gpu_node"),
 }
 PLAY = """
@@ -70,6 +79,7 @@ PLAY = """
         - ansible.builtin.include_role:
             name: "vgpu.fleet.{{ role }}"
           vars:
+            capv_gpu_cluster_connection: "{{ connection }}"
             capv_gpu_pool_connection: "{{ connection }}"
             gpu_operator_connection: "{{ connection }}"
             gpu_smoke_test_connection: "{{ connection }}"
@@ -260,6 +270,6 @@ def test_no_role_shows_a_token_when_its_connection_fails(
     asked = [facts["token"] for host, facts in hosts["all"]["hosts"].items() if host.endswith("-unreliable")]
     assert Unreliable.seen == {f"Bearer {token}" for token in asked}
     tokens = [facts["token"] for facts in hosts["all"]["hosts"].values()]
-    assert leaks(events, shown, [*tokens, foreign]) == []
+    assert leaks(events, shown, [*tokens, foreign, "PLANTED-provider"]) == []
     left = [path.name for path in (tmp_path / "temporary").iterdir() if path.name.startswith("vgpu-fleet-session-")]
     assert left == [], "a temporary kubeconfig was not removed"
