@@ -84,15 +84,15 @@ def capv_groups(
         "check": groups.check_groups(every, additional),
         "control_plane": next(
             (
-                {key: value for key, value in one.items() if key != "name"}
-                for one in found
-                if one["name"] == CONTROL_PLANE
+                {key: value for key, value in group.items() if key != "name"}
+                for group in found
+                if group["name"] == CONTROL_PLANE
             ),
             None,
         ),
-        "pools": [one for one in found if one["name"] != CONTROL_PLANE],
+        "pools": [group for group in found if group["name"] != CONTROL_PLANE],
         "demand": groups.demand(found, machines, replaced),
-        "devices": any(one.get("pci_devices") for one in found),
+        "devices": any(group.get("pci_devices") for group in found),
     }
 
 

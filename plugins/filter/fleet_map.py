@@ -61,14 +61,14 @@ def fleet_map(drawn: Any, title: str | None = None, generated: str | None = None
     if (
         not isinstance(listed, Sequence)
         or isinstance(listed, str)
-        or not all(isinstance(one, Mapping) for one in listed)
+        or not all(isinstance(entry, Mapping) for entry in listed)
     ):
         raise AnsibleFilterError("fleet_map draws a record of vgpu.fleet.fleet_record, a plan, or a list of them.")
     when = datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC") if generated is None else generated
-    plans = [one for one in listed if "before" in one]
+    plans = [entry for entry in listed if "before" in entry]
     if plans and len(plans) == len(listed):
         return page.plan_map(plans, title=title or page.PLAN_TITLE, generated=when)
-    if plans or not all("record_version" in one for one in listed):
+    if plans or not all("record_version" in entry for entry in listed):
         raise AnsibleFilterError(
             "fleet_map draws either records of vgpu.fleet.fleet_record or plans, and nothing else."
         )

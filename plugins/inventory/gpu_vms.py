@@ -223,8 +223,8 @@ class InventoryModule(Source):
         shown = {name: options.get(name) for name in SHOWN}
         kubeconfig = options.get("kubeconfig")
         if isinstance(kubeconfig, dict):
-            clusters = [one for one in kubeconfig.get("clusters") or [] if isinstance(one, dict)]
-            servers = [(one.get("cluster") or {}).get("server") for one in clusters]
+            clusters = [cluster for cluster in kubeconfig.get("clusters") or [] if isinstance(cluster, dict)]
+            servers = [(cluster.get("cluster") or {}).get("server") for cluster in clusters]
             shown["kubeconfig"] = [servers, kubeconfig.get("current-context")]
         else:
             shown["kubeconfig"] = kubeconfig or os.environ.get("KUBECONFIG")

@@ -454,7 +454,7 @@ from ansible_collections.vgpu.fleet.plugins.module_utils.rancher.apply import Po
 from ansible_collections.vgpu.fleet.plugins.module_utils.rancher.client import Rancher
 from ansible_collections.vgpu.fleet.plugins.module_utils.rancher.pool import PoolRequest
 
-WISHES = (
+REQUEST_OPTIONS = (
     "quantity",
     "roles",
     "cpus",
@@ -534,11 +534,11 @@ def main() -> None:
         )
         change = PoolChange(rancher, target, wait=params["wait"], seconds=params["wait_timeout"])
         if params["state"] == "absent":
-            outcome = change.remove(check_mode=module.check_mode)
+            result = change.remove(check_mode=module.check_mode)
         else:
-            wish = PoolRequest(**{name: params[name] for name in WISHES})
-            outcome = change.ensure(wish, params["vgpus"], check_mode=module.check_mode)
-        finish(module, outcome)
+            request = PoolRequest(**{name: params[name] for name in REQUEST_OPTIONS})
+            result = change.ensure(request, params["vgpus"], check_mode=module.check_mode)
+        finish(module, result)
 
 
 if __name__ == "__main__":

@@ -75,11 +75,11 @@ def _chosen(devices: Any, config: str, gpus: Sequence[str] | None) -> Sequence[s
 def _check_filter(device_filter: Any, counts: Mapping[str, int], config: str) -> None:
     """Check that the boards of a device filter have the types. `0x25B610DE` is device 25b6 of vendor 10de."""
     wanted = [device_filter] if isinstance(device_filter, str) else list(device_filter or ())
-    ids = {str(one).casefold().removeprefix("0x")[:4] for one in wanted}
+    ids = {str(device_id).casefold().removeprefix("0x")[:4] for device_id in wanted}
     known = ProfileResolver()
     for name in counts if ids else ():
         profile = catalog.find_profile(known.resolve(str(name)))
-        boards = {board.name for one in ids for board in catalog.boards_with_pci_id(one)}
+        boards = {board.name for device_id in ids for board in catalog.boards_with_pci_id(device_id)}
         board = next((board for board in boards if profile and profile.name.startswith(f"{_brand(board)}-")), None)
         if profile and boards and board is None:
             raise InvalidConfiguration(

@@ -180,7 +180,7 @@ def vsphere_drift(
 
     With `evacuation`, hosts that cannot be emptied for maintenance are findings.
     """
-    found = [_finding(one["kind"], one["device"], one["text"]) for one in fleet["findings"]]
+    found = [_finding(finding["kind"], finding["device"], finding["text"]) for finding in fleet["findings"]]
     for host in fleet["nodes"] if evacuation else ():
         answer = host.get("evacuation")
         if answer and answer["vms"] and not answer["possible"]:

@@ -158,11 +158,11 @@ def plan_removal(
 
 
 def _without(fleet: Fleet, gone: Callable[[Holder], bool]) -> Fleet:
-    def slot(one: Slot) -> Slot:
-        return replace(one, holders=tuple(holder for holder in one.holders if not gone(holder)))
+    def released(slot: Slot) -> Slot:
+        return replace(slot, holders=tuple(holder for holder in slot.holders if not gone(holder)))
 
     nodes = tuple(
-        replace(node, gpus=tuple(replace(gpu, slots=tuple(map(slot, gpu.slots))) for gpu in node.gpus))
+        replace(node, gpus=tuple(replace(gpu, slots=tuple(map(released, gpu.slots))) for gpu in node.gpus))
         for node in fleet.nodes
     )
     return replace(fleet, nodes=nodes, claims=tuple(claim for claim in fleet.claims if not gone(claim.holder)))
@@ -211,7 +211,7 @@ def _choose(work: _Work, gpus: Sequence[Gpu], profile: Profile, demand: Demand, 
     mine = [(gpu, slot) for gpu, slot in every if slot.holders or declaration.may_remove(slot)]
     others = Counter(gpu.name for gpu in gpus for slot in gpu.slots if not slot.empty and not _is_free(slot, profile))
     free = [(gpu, slot) for gpu, slot in mine if not slot.holders and slot.name not in work.chosen]
-    free.sort(key=lambda one: others[one[0].name])
+    free.sort(key=lambda item: others[item[0].name])
     for gpu, slot in free[: demand.count]:
         work.chosen[slot.name] = (gpu, slot)
         work.releasable[gpu.name] = gpu

@@ -51,7 +51,7 @@ def place(free: Free, batches: Sequence[MachineGroup]) -> Packing:
     nodes: list[Mapping[str, int]] = [{} for _batch in batches]
     placed, exhaustive = _place(free, merged)
     for members, where in zip(alike.values(), placed, strict=True):
-        for member, share in zip(members, _shares(where, [batches[one].count for one in members]), strict=True):
+        for member, share in zip(members, _shares(where, [batches[index].count for index in members]), strict=True):
             nodes[member] = share
     missing = tuple(batch.count - sum(where.values()) for batch, where in zip(batches, nodes, strict=True))
     return Packing(tuple(nodes), missing, exhaustive)
@@ -105,7 +105,7 @@ def _first_fit(free: Free, batches: Sequence[MachineGroup]) -> list[dict[str, in
     """Place the largest machines first, each on the first node with room. This is fast and nearly always sufficient."""
     left = {node: dict(amounts) for node, amounts in sorted(free.items())}
     placed: list[dict[str, int]] = [{} for _batch in batches]
-    for index in sorted(range(len(batches)), key=lambda one: (-sum(batches[one].vgpus.values()), one)):
+    for index in sorted(range(len(batches)), key=lambda batch: (-sum(batches[batch].vgpus.values()), batch)):
         batch = batches[index]
         wanted = batch.count
         for node, amounts in left.items():

@@ -29,7 +29,9 @@ def read_info(
     if seconds is not None:
         found = reading.objects.get("MachineDeployment", deployment)
         if found is None:
-            there = join_names(one["metadata"]["name"] for one in reading.objects.all("MachineDeployment"))
+            there = join_names(
+                deployment["metadata"]["name"] for deployment in reading.objects.all("MachineDeployment")
+            )
             raise NoSuchDeployment(f"There is no MachineDeployment {deployment}.", hint=f"There are: {there}.")
         replicas = int((found.get("spec") or {}).get("replicas") or 0)
         expected = Expected(deployment, "MachineDeployment", deployment, replicas)
@@ -48,8 +50,8 @@ class _Wait(MachineWait):
     """Pools are called like their deployments: names of other people follow no pattern."""
 
     def machines(self, there: Namespace) -> list[MachineRecord]:
-        groups = {one.group for one in self.expected}
-        return [one for one in records(_objects(there), self.cluster) if one.group in groups]
+        groups = {expectation.group for expectation in self.expected}
+        return [record for record in records(_objects(there), self.cluster) if record.group in groups]
 
 
 def _objects(there: Namespace) -> ClusterObjects:
@@ -60,9 +62,9 @@ def _templates(there: Namespace) -> list[Json]:
     used = referenced(there)
     return [
         {
-            "name": one["metadata"]["name"],
-            "used": ("VSphereMachineTemplate", one["metadata"]["name"]) in used,
-            "labels": labels_of(one),
+            "name": template["metadata"]["name"],
+            "used": ("VSphereMachineTemplate", template["metadata"]["name"]) in used,
+            "labels": labels_of(template),
         }
-        for one in sorted(there.all("VSphereMachineTemplate"), key=lambda one: str(one["metadata"]["name"]))
+        for template in sorted(there.all("VSphereMachineTemplate"), key=lambda item: str(item["metadata"]["name"]))
     ]

@@ -79,12 +79,12 @@ def conditions_of(thing: Mapping[str, Any] | None) -> dict[str, Json]:
     """Return the conditions by type. Objects in v1beta1 may have those of v1beta2 in a field of their own as well."""
     status = (thing or {}).get("status") or {}
     new = (status.get("v1beta2") or {}).get("conditions") or []
-    return {str(one.get("type")): one for one in [*new, *(status.get("conditions") or [])]}
+    return {str(condition.get("type")): condition for condition in [*new, *(status.get("conditions") or [])]}
 
 
 def records(objects: ClusterObjects, cluster: str) -> list[MachineRecord]:
     """Return the machines of a cluster, sorted by name."""
-    infra = {_name(one): one for one in objects.vsphere_machines}
+    infra = {_name(vsphere_machine): vsphere_machine for vsphere_machine in objects.vsphere_machines}
     by_owner = {owner: vm for vm in objects.vms for owner in _owners(vm, "VSphereMachine")}
     by_name = {_name(vm): vm for vm in objects.vms}
     found = []
@@ -188,7 +188,7 @@ def _group(machine: Json, pools: Mapping[str, str]) -> str:
 
 def _owners(thing: Mapping[str, Any], kind: str) -> Iterable[str]:
     references = (thing.get("metadata") or {}).get("ownerReferences") or []
-    return [str(one.get("name")) for one in references if one.get("kind") == kind]
+    return [str(reference.get("name")) for reference in references if reference.get("kind") == kind]
 
 
 def _name(thing: Mapping[str, Any] | None) -> str:

@@ -102,7 +102,7 @@ def plan(request: ClusterRequest, versions: ApiVersions, there: Namespace) -> Pl
 
 
 def _refusal(foreign: Sequence[Json], consequence: str, hint: str) -> NotOurs:
-    said = "; ".join(f"{one['kind']} {one['metadata']['name']} exists and {whose(one)}" for one in foreign)
+    said = "; ".join(f"{item['kind']} {item['metadata']['name']} exists and {whose(item)}" for item in foreign)
     return NotOurs(f"{said}, {consequence}.", hint=hint)
 
 
@@ -192,15 +192,15 @@ def referenced(there: Namespace) -> set[tuple[str, str]]:
     """Return kind and name of the templates in use. Machines keep the name of the template they were made from."""
     found: set[tuple[str, str]] = set()
     for kind in ("MachineDeployment", "MachineSet"):
-        for one in there.all(kind):
-            spec = (((one.get("spec") or {}).get("template") or {}).get("spec")) or {}
+        for item in there.all(kind):
+            spec = (((item.get("spec") or {}).get("template") or {}).get("spec")) or {}
             found.add(("VSphereMachineTemplate", str((spec.get("infrastructureRef") or {}).get("name") or "")))
             config = ((spec.get("bootstrap") or {}).get("configRef") or {}).get("name")
             found.add(("KubeadmConfigTemplate", str(config or "")))
-    for one in there.all("KubeadmControlPlane"):
-        found.add(("VSphereMachineTemplate", control_plane_template(one)))
-    for one in there.all("VSphereMachine"):
-        notes = one["metadata"].get("annotations") or {}
+    for control_plane in there.all("KubeadmControlPlane"):
+        found.add(("VSphereMachineTemplate", control_plane_template(control_plane)))
+    for vsphere_machine in there.all("VSphereMachine"):
+        notes = vsphere_machine["metadata"].get("annotations") or {}
         found.add(("VSphereMachineTemplate", str(notes.get(CLONED_FROM) or "")))
     return found
 
@@ -213,7 +213,9 @@ def control_plane_template(control_plane: Mapping[str, Any]) -> str:
 
 def _rolls(request: ClusterRequest, group: str, there: Namespace) -> bool:
     """Return whether machines of the group exist that were made from another template."""
-    wanted = next(manifests.template_name(request, one) for one in request.groups if one.name == group)
+    wanted = next(
+        manifests.template_name(request, candidate) for candidate in request.groups if candidate.name == group
+    )
     for record in records(there.machine_objects(request.name), request.name):
         if record.group == group and record.template and record.template != wanted:
             return True
@@ -228,13 +230,13 @@ def removal(request: ClusterRequest, there: Namespace, *, foreign_pools: bool) -
         if not is_ours(cluster, request.owner, request.name):
             raise _refusal([cluster], "so it is not deleted", hint="Delete it yourself if nobody needs it.")
         others = [
-            one
-            for one in there.all("MachineDeployment")
-            if (one.get("spec") or {}).get("clusterName") == request.name
-            and not is_ours(one, request.owner, request.name)
+            deployment
+            for deployment in there.all("MachineDeployment")
+            if (deployment.get("spec") or {}).get("clusterName") == request.name
+            and not is_ours(deployment, request.owner, request.name)
         ]
         if others and not foreign_pools:
-            names = join_names(one["metadata"]["name"] for one in others)
+            names = join_names(other["metadata"]["name"] for other in others)
             raise NotOurs(
                 f"Cluster {request.name} has pools that this collection did not make: {names}. They would be deleted"
                 " with it.",
@@ -248,20 +250,20 @@ def _leftovers(request: ClusterRequest, there: Namespace) -> list[Step]:
     """Return the objects that Cluster API leaves behind, and those of a run that ended before it made the Cluster."""
     kinds = ("MachineDeployment", "KubeadmControlPlane", *TEMPLATES, "VSphereCluster", "ClusterResourceSet", "Secret")
     return [
-        Step(DELETE, kind, str(one["metadata"]["name"]))
+        Step(DELETE, kind, str(item["metadata"]["name"]))
         for kind in kinds
-        for one in there.all(kind)
-        if is_ours(one, request.owner, request.name)
+        for item in there.all(kind)
+        if is_ours(item, request.owner, request.name)
     ]
 
 
 def _kept(request: ClusterRequest, there: Namespace) -> list[str]:
     return [
-        f"{kind} {one['metadata']['name']} stays: it {whose(one)}."
+        f"{kind} {item['metadata']['name']} stays: it {whose(item)}."
         for kind in (*TEMPLATES, "Secret")
-        for one in there.all(kind)
-        if belongs(one, request.name)
-        and not is_ours(one, request.owner, request.name)
+        for item in there.all(kind)
+        if belongs(item, request.name)
+        and not is_ours(item, request.owner, request.name)
         # Cluster API made these, and deletes them with the cluster.
-        and not one["metadata"].get("ownerReferences")
+        and not item["metadata"].get("ownerReferences")
     ]

@@ -46,7 +46,7 @@ def read(
     listed = dict(zip(kinds, answers, strict=False))
     lists = {versions.path(kind, namespace): ObjectList.of(answer) for kind, answer in listed.items()}
     by_kind = {kind: _by_name(kind, answer.get("items") or []) for kind, answer in listed.items()}
-    found = [*(answers[len(kinds)].get("items") or []), *(one for one in answers[len(kinds) + 1 :] if one)]
+    found = [*(answers[len(kinds)].get("items") or []), *(item for item in answers[len(kinds) + 1 :] if item)]
     by_kind["Secret"] = _by_name("Secret", found)
     return Reading(Namespace(by_kind), lists)
 

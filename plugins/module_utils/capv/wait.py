@@ -78,7 +78,7 @@ class MachineWait:
             def now() -> Namespace:
                 return Namespace(
                     {
-                        kind: {str(one["metadata"]["name"]): one for one in seen.items(path).values()}
+                        kind: {str(item["metadata"]["name"]): item for item in seen.items(path).values()}
                         for kind, path in paths.items()
                     }
                 )
@@ -91,7 +91,7 @@ class MachineWait:
             raise self.failure(there) or self._timeout(there, seconds)
 
     def machines(self, there: Namespace) -> list[MachineRecord]:
-        groups = {one.group for one in self.expected}
+        groups = {expectation.group for expectation in self.expected}
         found = records(there.machine_objects(self.cluster), self.cluster)
         return [machine for machine in found if machine.group in groups]
 
@@ -99,18 +99,18 @@ class MachineWait:
         """Return what the cluster still lacks, in words."""
         found = []
         machines = self.machines(there)
-        for one in self.expected:
-            own = [machine for machine in machines if machine.group == one.group]
-            if not one.is_rolled_out(there.get(one.kind, one.name)):
-                found.append(f"{one.title} has not created or replaced all machines")
-            elif len(own) != one.replicas:
-                found.append(f"{one.title} has {len(own)} of {one.replicas} machines")
+        for expectation in self.expected:
+            own = [machine for machine in machines if machine.group == expectation.group]
+            if not expectation.is_rolled_out(there.get(expectation.kind, expectation.name)):
+                found.append(f"{expectation.title} has not created or replaced all machines")
+            elif len(own) != expectation.replicas:
+                found.append(f"{expectation.title} has {len(own)} of {expectation.replicas} machines")
             found += [machine.sentence for machine in own if machine.state != READY]
         return found
 
     def _description(self, there: Namespace) -> str:
         ready = sum(machine.state == READY for machine in self.machines(there))
-        return f"{ready} of {sum(one.replicas for one in self.expected)} machines are ready"
+        return f"{ready} of {sum(expectation.replicas for expectation in self.expected)} machines are ready"
 
     def failure(self, there: Namespace) -> MachinesFailed | None:
         machines = self.machines(there)

@@ -186,9 +186,9 @@ def type_name_of(key: Key) -> str:
 def type_names(board: str | None = None) -> Iterator[str]:
     """Yield the type names of one board, or of all boards."""
     chosen = boards().values() if board is None else filter(None, [find_board(board)])
-    for one in chosen:
-        for word in one.words:
-            yield one.type_prefix + word.split(":")[0]
+    for entry in chosen:
+        for word in entry.words:
+            yield entry.type_prefix + word.split(":")[0]
 
 
 def max_instances(

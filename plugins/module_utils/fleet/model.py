@@ -151,7 +151,9 @@ class Slot:
             "drifted": self.drifted,
             "hardware": self.hardware,
             "owner": self.owner,
-            "holders": [holder.as_dict() for holder in sorted(self.holders, key=lambda one: (one.namespace, one.name))],
+            "holders": [
+                holder.as_dict() for holder in sorted(self.holders, key=lambda holder: (holder.namespace, holder.name))
+            ],
             "available_profiles": None if self.offered is None else sorted(self.offered),
         }
 

@@ -135,7 +135,7 @@ class SharedLayouts:
         cuts = [cut for cut in self.geometry.every() if (given <= cut if recut else given == cut)]
         layouts = {layout for cut in cuts for layout in self._assigned(cut, uses, used)}
         gains: list[tuple[int, ...]] = []
-        for layout in sorted(layouts, key=lambda one: (self._gain(one, uses), one), reverse=True):
+        for layout in sorted(layouts, key=lambda layout: (self._gain(layout, uses), layout), reverse=True):
             gain = self._gain(layout, uses)
             if not any(all(mine <= other for mine, other in zip(gain, better, strict=True)) for better in gains):
                 gains.append(gain)

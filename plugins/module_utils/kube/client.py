@@ -375,7 +375,7 @@ def _backoff(attempt: int) -> float:
 
 def _bypasses_proxy(access: ConnectionConfig) -> bool:
     host = urlsplit(access.host).hostname or ""
-    patterns = [one.strip().lstrip(".") for one in (access.no_proxy or "").split(",") if one.strip()]
+    patterns = [part.strip().lstrip(".") for part in (access.no_proxy or "").split(",") if part.strip()]
     return any(pattern in ("*", host) or host.endswith(f".{pattern}") for pattern in patterns)
 
 

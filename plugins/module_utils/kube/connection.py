@@ -241,7 +241,7 @@ def _base(params: Mapping[str, Any]) -> ConnectionConfig:
 def has_credentials(params: Mapping[str, Any]) -> bool:
     """Return whether the options contain credentials, so that no file is needed."""
     pairs = (("username", "password"), ("client_cert", "client_key"))
-    return bool(params.get("api_key")) or any(params.get(one) and params.get(other) for one, other in pairs)
+    return bool(params.get("api_key")) or any(params.get(first) and params.get(second) for first, second in pairs)
 
 
 def _from_pod() -> ConnectionConfig:

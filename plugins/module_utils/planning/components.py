@@ -349,8 +349,8 @@ class ComponentPlan:
             frozenset(as_is.items()),
             frozenset(must.items()),
             tuple(
-                (group, frozenset(one.kept.items()), frozenset(one.must.items()), one.lanes)
-                for group, one in openings.items()
+                (group, frozenset(opening.kept.items()), frozenset(opening.must.items()), opening.lanes)
+                for group, opening in openings.items()
             ),
             rank,
             sunk,
@@ -360,19 +360,19 @@ class ComponentPlan:
 
     # Map GPU classes back to single GPUs.
 
-    def realise(self, kinds: list[GpuClass], outcome: SearchResult | None) -> Layout:
-        layout = Layout(exhaustive=outcome.exhaustive if outcome else True)
+    def realise(self, kinds: list[GpuClass], result: SearchResult | None) -> Layout:
+        layout = Layout(exhaustive=result.exhaustive if result else True)
         opened: dict[int, Group] = {}
         assigned: dict[int, Counter[Key]] = {index: Counter(self.reserved[index]) for index in self.part.sites}
         for number, kind in enumerate(kinds):
             sites = list(self.kind_sites[number])
-            if outcome is None:
+            if result is None:
                 if kind.committed:
                     opened.update(dict.fromkeys(sites, kind.committed))
                 continue
-            sent, lanes = outcome.state.transport.sent, outcome.state.lanes[number]
+            sent, lanes = result.state.transport.sent, result.state.lanes[number]
             for group in sorted(kind.openings):
-                count = outcome.opened.get((number, group), 0)
+                count = result.opened.get((number, group), 0)
                 chosen, sites = sites[:count], sites[count:]
                 opened.update(dict.fromkeys(chosen, group))
                 opening = kind.openings[group]
@@ -386,9 +386,9 @@ class ComponentPlan:
                 self.deal(assigned, sites, kind.must[key], sent[lane])
             for key, lane in lanes.spare.items():
                 self.deal(assigned, sites, kind.as_is[key] - kind.must.get(key, 0), sent[lane])
-        if outcome and not outcome.fits:
-            layout.missing = self.missing(outcome)
-            layout.unasked = self.unfilled(kinds, outcome)
+        if result and not result.fits:
+            layout.missing = self.missing(result)
+            layout.unasked = self.unfilled(kinds, result)
         for index in self.part.sites:
             if index in opened or self.exclusive(index):
                 layout.targets[index] = self.target(index, assigned[index], opened.get(index))
@@ -425,9 +425,9 @@ class ComponentPlan:
             places = sum(count for _keys, count in room.lanes) if isinstance(room, GpuCapacity) else 0
         return GpuTarget(assigned, group, evict=self.means.evict, exclusive=self.exclusive(index), places=places)
 
-    def missing(self, outcome: SearchResult) -> list[Unplaced]:
+    def missing(self, result: SearchResult) -> list[Unplaced]:
         found: list[Unplaced] = []
-        for row, count in enumerate(outcome.state.transport.missing):
+        for row, count in enumerate(result.state.transport.missing):
             left = count
             for need in reversed(self.members[row]):
                 if left:
@@ -435,14 +435,14 @@ class ComponentPlan:
                     left -= min(left, need.count)
         return found
 
-    def unfilled(self, kinds: list[GpuClass], outcome: SearchResult) -> list[int]:
-        lanes = set(outcome.state.transport.unfilled())
-        if not lanes or outcome.state.transport.missing.count(0) != len(self.rows):
+    def unfilled(self, kinds: list[GpuClass], result: SearchResult) -> list[int]:
+        lanes = set(result.state.transport.unfilled())
+        if not lanes or result.state.transport.missing.count(0) != len(self.rows):
             return []
         return [
             index
             for number in range(len(kinds))
-            if not lanes.isdisjoint(outcome.state.lanes[number].must.values())
-            or any(not lanes.isdisjoint(kept.values()) for kept in outcome.state.lanes[number].kept_must.values())
+            if not lanes.isdisjoint(result.state.lanes[number].must.values())
+            or any(not lanes.isdisjoint(kept.values()) for kept in result.state.lanes[number].kept_must.values())
             for index in self.kind_sites[number]
         ]

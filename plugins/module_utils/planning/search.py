@@ -251,11 +251,11 @@ class Search:
                     self.wanted_by[index].add(family(group))
 
     def run(self) -> SearchResult:
-        outcome = self.find()
-        if outcome.state is not self.start:
-            outcome.state.transport.start_over()
-            outcome.state.transport.settle()
-        return outcome
+        result = self.find()
+        if result.state is not self.start:
+            result.state.transport.start_over()
+            result.state.transport.settle()
+        return result
 
     def find(self) -> SearchResult:
         if self.start.done:

@@ -27,9 +27,9 @@ from ansible_collections.vgpu.fleet.plugins.module_utils.planning.steps import G
 
 def spread(planning: Planning, layout: Layout) -> None:
     """Balance the layout, with one move per need in turn so that no need takes all empty GPUs."""
-    board = _LoadTracker(planning, layout)
+    tracker = _LoadTracker(planning, layout)
     moving = [
-        _Rebalancer(board, key, gpus, layout.placed[key, gpus]) for key, gpus in sorted(layout.placed, key=_order)
+        _Rebalancer(tracker, key, gpus, layout.placed[key, gpus]) for key, gpus in sorted(layout.placed, key=_order)
     ]
     while moving:
         moving = [mover for mover in moving if mover.move()]
@@ -45,7 +45,7 @@ class _LoadTracker:
     def __init__(self, planning: Planning, layout: Layout) -> None:
         self.planning = planning
         self.layout = layout
-        self.seats = _seats(planning.sites)
+        self.positions = _positions(planning.sites)
         self._adds = {index: self._added(index) for index in layout.targets}
 
     def load(self, index: int) -> int:
@@ -93,46 +93,48 @@ class _LoadTracker:
 class _Rebalancer:
     """The new vGPUs of one need, the GPUs that have them and the GPUs that could take some."""
 
-    def __init__(self, board: _LoadTracker, key: Key, gpus: frozenset[int], placed: Counter[int]) -> None:
-        self.board = board
+    def __init__(self, tracker: _LoadTracker, key: Key, gpus: frozenset[int], placed: Counter[int]) -> None:
+        self.tracker = tracker
         self.key = key
         self.placed = placed
-        self.takers = [(board.load(index), board.seats[index], index) for index in gpus if board.free(index, key) > 0]
-        self.givers = [(-board.load(index), -index) for index in placed]
+        self.takers = [
+            (tracker.load(index), tracker.positions[index], index) for index in gpus if tracker.free(index, key) > 0
+        ]
+        self.givers = [(-tracker.load(index), -index) for index in placed]
         heapq.heapify(self.takers)
         heapq.heapify(self.givers)
 
     def move(self) -> bool:
         """Make the move that balances most. Return False if no move is left."""
         taker, giver = self._taker(), self._giver()
-        if taker is None or giver is None or self.board.load(giver) - self.board.load(taker) < 2:
+        if taker is None or giver is None or self.tracker.load(giver) - self.tracker.load(taker) < 2:
             return False
-        self.board.move(self.key, giver, taker)
+        self.tracker.move(self.key, giver, taker)
         self.placed[giver] -= 1
         self.placed[taker] += 1
         for index in (giver, taker):
-            load = self.board.load(index)
-            heapq.heappush(self.takers, (load, self.board.seats[index], index))
+            load = self.tracker.load(index)
+            heapq.heappush(self.takers, (load, self.tracker.positions[index], index))
             heapq.heappush(self.givers, (-load, -index))
         return True
 
     def _taker(self) -> int | None:
         while self.takers:
-            load, seat, index = heapq.heappop(self.takers)
-            if self.board.free(index, self.key) > 0:
-                if load == self.board.load(index):
+            load, position, index = heapq.heappop(self.takers)
+            if self.tracker.free(index, self.key) > 0:
+                if load == self.tracker.load(index):
                     return index
-                heapq.heappush(self.takers, (self.board.load(index), seat, index))
+                heapq.heappush(self.takers, (self.tracker.load(index), position, index))
         return None
 
     def _giver(self) -> int | None:
         while self.givers:
             load, index = heapq.heappop(self.givers)
             index = -index
-            if self.placed[index] and self.board.added(index, self.key):
-                if -load == self.board.load(index):
+            if self.placed[index] and self.tracker.added(index, self.key):
+                if -load == self.tracker.load(index):
                     return index
-                heapq.heappush(self.givers, (-self.board.load(index), -index))
+                heapq.heappush(self.givers, (-self.tracker.load(index), -index))
         return None
 
 
@@ -140,11 +142,11 @@ def _same_size(site: GpuState, target: GpuTarget) -> bool:
     return all(group_of(key) == target.group for key in site.loose)
 
 
-def _seats(sites: Sequence[GpuState]) -> list[tuple[int, int]]:
+def _positions(sites: Sequence[GpuState]) -> list[tuple[int, int]]:
     """Return sort keys that put the first GPU of every node before the second GPU of any node."""
     on_node: dict[str, int] = defaultdict(int)
-    seats: list[tuple[int, int]] = []
+    positions: list[tuple[int, int]] = []
     for index, site in enumerate(sites):
-        seats.append((on_node[site.gpu.node], index))
+        positions.append((on_node[site.gpu.node], index))
         on_node[site.gpu.node] += 1
-    return seats
+    return positions

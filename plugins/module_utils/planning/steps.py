@@ -181,7 +181,9 @@ def _steps_on_shared_instances(site: GpuState, target: GpuTarget, names: Mapping
         return []
     names_kept = {slot.name for slot in astray}.union(slot.name for slots in keep.values() for slot in slots)
     unheld = [slot for slots in site.loose.values() for slot in slots] + [slot for slot, _key in site.astray]
-    removed = sorted((slot for slot in unheld if slot.name not in names_kept), key=lambda one: (one.address, one.name))
+    removed = sorted(
+        (slot for slot in unheld if slot.name not in names_kept), key=lambda item: (item.address, item.name)
+    )
     steps = [Step(DISABLE, gpu.node, gpu.name, slot.name, before=slot.profile or slot.wanted) for slot in removed]
     own = {key: slots[0].profile or slots[0].wanted or "" for key, slots in site.loose.items()}
     return steps + _enabling(site, adds, {}, removed, {**own, **names})

@@ -103,7 +103,7 @@ def find_surplus(problem: Problem) -> Surplus:
             if index not in asked_for.get(key, ())
             for slot in slots
         ]
-    return Surplus(tuple(steps), tuple(sorted(stuck, key=lambda one: (one.node, one.gpu, one.slot))))
+    return Surplus(tuple(steps), tuple(sorted(stuck, key=lambda item: (item.node, item.gpu, item.slot))))
 
 
 def _stuck(site: GpuState, slot: Slot) -> Stuck:
@@ -146,7 +146,7 @@ def _candidates(sites: Sequence[GpuState], selected: Iterable[int], key: Key) ->
         for slot in site.loose.get(key, ()):
             rank = (1, not site.frozen, not slot.allocatable, not occupied, index, slot.address, slot.name)
             found.append((rank, index, site, slot))
-    for _rank, index, site, slot in sorted(found, key=lambda one: one[0]):
+    for _rank, index, site, slot in sorted(found, key=lambda item: item[0]):
         yield index, site, slot
 
 

@@ -109,55 +109,57 @@ class PoolChange:
     @property
     def _entry(self) -> Json:
         """Return the pool's entry in the cluster, or an empty entry if the pool does not exist yet."""
-        return next((one for one in pool_entries(self._cluster) if one.get("name") == self._target.name), {})
+        return next((entry for entry in pool_entries(self._cluster) if entry.get("name") == self._target.name), {})
 
     @property
     def _harvester(self) -> Snapshot:
         return self._harvester_cluster.snapshot
 
-    def ensure(self, wish: PoolRequest, vgpus: Sequence[Mapping[str, Any]] | None, *, check_mode: bool) -> PoolResult:
-        pools.check(self._target.name, wish)
+    def ensure(
+        self, request: PoolRequest, vgpus: Sequence[Mapping[str, Any]] | None, *, check_mode: bool
+    ) -> PoolResult:
+        pools.check(self._target.name, request)
         if not ownership.LABEL_VALUE.fullmatch(self._target.owner):
             raise pools.InvalidPool(
                 f"owner {self._target.owner!r} is no value for a label.",
                 hint="Use up to 63 letters, digits, hyphens, underscores and dots.",
             )
-        wish = self._with_resources(wish, vgpus)
-        change = self._planned(wish)
+        request = self._with_resources(request, vgpus)
+        change = self._planned(request)
         if change.changed:
             self._judge(change, check_mode=check_mode)
-        outcome = self._outcome(change)
+        result = self._result(change)
         leaving = self._names() if change.rolls else frozenset()
         if change.changed and not check_mode:
-            change = self._write(change, wish)
+            change = self._write(change, request)
             self._reading = self._rancher.read()
-            outcome.record = self._record(change.after)
+            result.record = self._record(change.after)
         if self._wait and not check_mode and change.after is not None:
             self._until_ready(change.after, leaving)
-            outcome.record = self._record(change.after)
-        return outcome
+            result.record = self._record(change.after)
+        return result
 
     def remove(self, *, check_mode: bool) -> PoolResult:
         before, others = self._found()
         change = pools.remove(before, others)
-        outcome = self._outcome(change)
+        result = self._result(change)
         if before is not None and (reason := self._stays_because(self._reading, before.config_name)):
             self._warnings.append(f"HarvesterConfig {before.config_name} stays: {reason}.")
         if change.changed and not check_mode:
             self._write(change, None)
             if self._wait:
                 self._until_gone()
-        return outcome
+        return result
 
     # Planning
     def _found(self) -> tuple[Pool | None, list[Pool]]:
         everyone = self._reading.pools(self._cluster)
-        mine = [one for one in everyone if one.name == self._target.name]
-        return (mine[0] if mine else None), [one for one in everyone if one.name != self._target.name]
+        mine = [pool for pool in everyone if pool.name == self._target.name]
+        return (mine[0] if mine else None), [pool for pool in everyone if pool.name != self._target.name]
 
-    def _with_resources(self, wish: PoolRequest, vgpus: Sequence[Mapping[str, Any]] | None) -> PoolRequest:
+    def _with_resources(self, request: PoolRequest, vgpus: Sequence[Mapping[str, Any]] | None) -> PoolRequest:
         if vgpus is None:
-            return wish
+            return request
         counts: Counter[str] = Counter()
         for vgpu in vgpus:
             if vgpu["count"] < 1:
@@ -166,11 +168,11 @@ class PoolChange:
                     hint="Use 1 or more, or leave it out.",
                 )
             counts[self._harvester.version.resource(self._harvester.known.resolve(vgpu["profile"]))] += vgpu["count"]
-        return PoolRequest(**{**vars(wish), "vgpus": counts})
+        return PoolRequest(**{**vars(request), "vgpus": counts})
 
-    def _planned(self, wish: PoolRequest) -> Change:
+    def _planned(self, request: PoolRequest) -> Change:
         before, others = self._found()
-        change = pools.plan(self._target.name, before, wish, shared=before is not None and self._is_shared(before))
+        change = pools.plan(self._target.name, before, request, shared=before is not None and self._is_shared(before))
         if before is not None and change.after is not None and _loses_role(before, change.after):
             pools.refuse_to_lose_a_role(before, others)
         return change
@@ -189,11 +191,11 @@ class PoolChange:
         if change.before is not None and change.config and not change.new_config:
             rolling |= ownership.references(self._reading.clusters.items.values(), change.before.config_name)
         found = []
-        for one in sorted(rolling):
-            cluster = self._rancher.find(self._reading, one.cluster)
-            machines = [machine["metadata"]["name"] for machine in self._reading.machines_of(cluster, one.pool)]
+        for reference in sorted(rolling):
+            cluster = self._rancher.find(self._reading, reference.cluster)
+            machines = [machine["metadata"]["name"] for machine in self._reading.machines_of(cluster, reference.pool)]
             if machines:
-                found.append({"cluster": one.cluster, "pool": one.pool, "machines": machines})
+                found.append({"cluster": reference.cluster, "pool": reference.pool, "machines": machines})
         return found
 
     def _judge(self, change: Change, *, check_mode: bool) -> None:
@@ -250,7 +252,7 @@ class PoolChange:
     def _demand(self, cluster: Json, pool: Pool, present: Pool | None = None) -> PoolDemand:
         """Return the demand of a pool. Its machines are in their current namespace, which may differ for new ones."""
         namespace = (present or pool).config.vm_namespace
-        machines = [f"{namespace}/{vm_of(one)}" for one in self._reading.machines_of(cluster, pool.name)]
+        machines = [f"{namespace}/{vm_of(machine)}" for machine in self._reading.machines_of(cluster, pool.name)]
         return PoolDemand(
             name=f"{cluster['metadata']['name']}/{pool.name}",
             quantity=pool.quantity,
@@ -274,18 +276,18 @@ class PoolChange:
 
     def _names(self) -> frozenset[str]:
         machines = self._reading.machines_of(self._cluster, self._target.name)
-        return frozenset(one["metadata"]["name"] for one in machines)
+        return frozenset(machine["metadata"]["name"] for machine in machines)
 
     # Result
-    def _outcome(self, change: Change) -> PoolResult:
+    def _result(self, change: Change) -> PoolResult:
         replaced = self._replaced(change)
         if change.before is not None and change.after is not None:
             self._doubt(change, change.before, change.after)
-        self._warnings += [f"Rancher replaces all machines of pool {one['pool']}." for one in replaced]
+        self._warnings += [f"Rancher replaces all machines of pool {replacement['pool']}." for replacement in replaced]
         return PoolResult(change, self._record(change.after), self._warnings, replaced, self._diff(change, replaced))
 
     def _doubt(self, change: Change, before: Pool, after: Pool) -> None:
-        names = [one.name for one in after.config.requests] if after.resources else []
+        names = [request.name for request in after.config.requests] if after.resources else []
         if len(set(names)) != len(names):
             self._warnings.append(
                 f"Pool {self._target.name} requests several vGPUs by one name, and a VM with two devices of one name"
@@ -294,7 +296,7 @@ class PoolChange:
         if change.new_config:
             config = self._config(before.config_name) or {"metadata": {"name": before.config_name}}
             clusters = self._reading.clusters.items.values()
-            others = {str(one) for one in ownership.references(clusters, before.config_name)}
+            others = {str(reference) for reference in ownership.references(clusters, before.config_name)}
             users = (others | ownership.owning_clusters(config)) - {str(self._target.reference), self._target.cluster}
             self._warnings.append(
                 f"Pool {self._target.name} shares HarvesterConfig {before.config_name} with {join_names(sorted(users))}"
@@ -314,10 +316,14 @@ class PoolChange:
         if "userData" in change.config and change.before is not None:
             result["before"]["user_data"], result["after"]["user_data"] = "(not shown)", "(not shown, different)"
         if replaced:
-            result["before"]["machines"] = {f"{one['cluster']}/{one['pool']}": one["machines"] for one in replaced}
+            result["before"]["machines"] = {
+                f"{replacement['cluster']}/{replacement['pool']}": replacement["machines"] for replacement in replaced
+            }
             result["after"]["machines"] = {
-                f"{one['cluster']}/{one['pool']}": [f"{name} will be replaced" for name in one["machines"]]
-                for one in replaced
+                f"{replacement['cluster']}/{replacement['pool']}": [
+                    f"{name} will be replaced" for name in replacement["machines"]
+                ]
+                for replacement in replaced
             }
         return result
 
@@ -342,16 +348,16 @@ class PoolChange:
             **self._described(pool),
             "machines": [
                 {
-                    "name": one["metadata"]["name"],
-                    "vm": vm_of(one),
-                    "phase": (one.get("status") or {}).get("phase") or "Pending",
+                    "name": machine["metadata"]["name"],
+                    "vm": vm_of(machine),
+                    "phase": (machine.get("status") or {}).get("phase") or "Pending",
                 }
-                for one in machines
+                for machine in machines
             ],
         }
 
     # Writing
-    def _write(self, change: Change, wish: PoolRequest | None) -> Change:
+    def _write(self, change: Change, request: PoolRequest | None) -> Change:
         """Write the change and return it. After a conflict, read again and plan the change again."""
         for _attempt in range(ATTEMPTS):
             try:
@@ -360,7 +366,7 @@ class PoolChange:
             except Conflict:
                 self._reading = self._rancher.read()
                 self._cluster = self._rancher.find(self._reading, self._target.cluster)
-                change = self._planned(wish) if wish is not None else pools.remove(*self._found())
+                change = self._planned(request) if request is not None else pools.remove(*self._found())
         else:
             raise Conflict(
                 f"Cluster {self._target.cluster} changes faster than it can be written.",
@@ -427,9 +433,9 @@ class PoolChange:
         self._rancher.api.patch(self._config_path(pool.config_name), patch)
 
     def _write_entry(self, change: Change) -> None:
-        entries = [one for one in pool_entries(self._cluster) if one.get("name") != self._target.name]
+        entries = [entry for entry in pool_entries(self._cluster) if entry.get("name") != self._target.name]
         position = next(
-            (i for i, one in enumerate(pool_entries(self._cluster)) if one.get("name") == self._target.name),
+            (i for i, entry in enumerate(pool_entries(self._cluster)) if entry.get("name") == self._target.name),
             len(entries),
         )
         if change.after is not None:
@@ -473,7 +479,7 @@ class PoolChange:
             def deployment() -> Json:
                 mine = (self._target.cluster, self._target.name)
                 everyone = seen.items(deployments_path(namespace)).values()
-                return next((one for one in everyone if is_deployment_of(one, *mine)), {})
+                return next((deployment for deployment in everyone if is_deployment_of(deployment, *mine)), {})
 
             def ready() -> bool:
                 there = seen.items(machines_path(namespace))
@@ -503,11 +509,11 @@ class PoolChange:
 
     def _not_ready(self, quantity: int) -> PoolTimeout:
         machines = self._reading.machines_of(self._cluster, self._target.name)
-        waiting = [one for one in machines if (one.get("status") or {}).get("phase") != READY]
+        waiting = [machine for machine in machines if (machine.get("status") or {}).get("phase") != READY]
         unscheduled = self._rancher.unscheduled(self._cluster, self._entry, self._target.harvester) if waiting else {}
         # List machines that cannot be scheduled first: the others may just need more time.
-        waiting.sort(key=lambda one: self._vm_path(one) not in unscheduled)
-        said = "; ".join(self._trouble(one, unscheduled) for one in waiting[:3])
+        waiting.sort(key=lambda item: self._vm_path(item) not in unscheduled)
+        said = "; ".join(self._trouble(machine, unscheduled) for machine in waiting[:3])
         ready = len(machines) - len(waiting)
         return PoolTimeout(
             f"Pool {self._target.name} of cluster {self._target.cluster} has {ready} of {quantity} machines ready after"
@@ -524,9 +530,9 @@ class PoolChange:
         status, path = machine.get("status") or {}, self._vm_path(machine)
         if path in unscheduled:
             return f"VM {path} cannot start: {unscheduled[path]}"
-        for one in status.get("conditions") or []:
-            if one.get("status") == "False" and one.get("message"):
-                return f"machine {machine['metadata']['name']}: {one['message'].rstrip('.')}"
+        for condition in status.get("conditions") or []:
+            if condition.get("status") == "False" and condition.get("message"):
+                return f"machine {machine['metadata']['name']}: {condition['message'].rstrip('.')}"
         return f"machine {machine['metadata']['name']} is {status.get('phase') or 'Pending'}"
 
     def _until_gone(self) -> None:
@@ -534,10 +540,10 @@ class PoolChange:
 
             def left() -> list[Json]:
                 path = machines_path(self._rancher.namespace)
-                labels = [one["metadata"].get("labels") or {} for one in seen.items(path).values()]
+                labels = [item["metadata"].get("labels") or {} for item in seen.items(path).values()]
                 mine = (self._target.cluster, self._target.name)
                 keys = ("cluster.x-k8s.io/cluster-name", "rke.cattle.io/rke-machine-pool-name")
-                return [one for one in labels if tuple(one.get(key) for key in keys) == mine]
+                return [label for label in labels if tuple(label.get(key) for key in keys) == mine]
 
             seen.describe = lambda: f"pool {self._target.name}: {len(left())} machines left"
             if not seen.until(lambda: not left()):

@@ -105,9 +105,9 @@ def vm_of(machine: Json) -> str:
 
 
 def _unscheduled(thing: Json) -> str:
-    for one in (thing.get("status") or {}).get("conditions") or []:
-        if one.get("type") == "PodScheduled" and one.get("status") == "False":
-            return str(one.get("message") or "").rstrip(".")
+    for condition in (thing.get("status") or {}).get("conditions") or []:
+        if condition.get("type") == "PodScheduled" and condition.get("status") == "False":
+            return str(condition.get("message") or "").rstrip(".")
     return ""
 
 

@@ -125,7 +125,7 @@ def _text(name: str, state: str, expires: str | None, *, has_token: bool) -> str
 def findings(records: Iterable[Mapping[str, Any]]) -> list[Json]:
     """Return the findings of a drift check: credentials that have expired or expire soon."""
     return [
-        {"kind": f"credential_{one['state']}", "device": one["name"], "text": one["text"], "repair": ""}
-        for one in records
-        if one["state"] in RENEWED
+        {"kind": f"credential_{record['state']}", "device": record["name"], "text": record["text"], "repair": ""}
+        for record in records
+        if record["state"] in RENEWED
     ]

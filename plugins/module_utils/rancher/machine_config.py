@@ -106,8 +106,8 @@ class MachineConfig:
         if not isinstance(entries, list):
             raise _unreadable("vgpuInfo")
         return tuple(
-            PoolDeviceRequest(str(one.get("name") or ""), str(one.get("devicename") or ""))
-            for one in map(_folded, entries)
+            PoolDeviceRequest(str(entry.get("name") or ""), str(entry.get("devicename") or ""))
+            for entry in map(_folded, entries)
         )
 
     @property
@@ -126,7 +126,7 @@ class MachineConfig:
         if not text:
             return (self._text("networkName"),) if self._text("networkName") else ()
         entries = _folded(_parsed("networkInfo", text)).get("interfaces") or []
-        return tuple(str(_folded(one).get("networkname") or "") for one in entries)
+        return tuple(str(_folded(entry).get("networkname") or "") for entry in entries)
 
     def as_dict(self) -> Json:
         """Return the record for results. User data may contain passwords, so only its size is shown."""

@@ -71,9 +71,9 @@ def references(clusters: Iterable[Mapping[str, Any]], config: str) -> set[Refere
 def owning_clusters(config: Mapping[str, Any]) -> set[str]:
     """Return the clusters that Rancher has made owners of a machine config. No other cluster can use the config."""
     return {
-        str(one.get("name"))
-        for one in (config.get("metadata") or {}).get("ownerReferences") or []
-        if one.get("kind") == "Cluster"
+        str(reference.get("name"))
+        for reference in (config.get("metadata") or {}).get("ownerReferences") or []
+        if reference.get("kind") == "Cluster"
     }
 
 
@@ -132,16 +132,16 @@ def removal(
     the Secrets to remove the machines. If the list of clusters is not `complete`, it is unknown who else uses them.
     """
     found = Removal()
-    near = [one for one in clusters if one["metadata"]["namespace"] == namespace]
-    mine = [one for one in near if one["metadata"]["name"] == cluster]
-    others = [one for one in clusters if one not in mine]
-    referred = {(entry.get("machineConfigRef") or {}).get("name") for one in mine for entry in pool_entries(one)}
+    near = [item for item in clusters if item["metadata"]["namespace"] == namespace]
+    mine = [item for item in near if item["metadata"]["name"] == cluster]
+    others = [item for item in clusters if item not in mine]
+    referred = {(entry.get("machineConfigRef") or {}).get("name") for item in mine for entry in pool_entries(item)}
     for config in configs:
         name = str(config["metadata"]["name"])
         made_for = (config["metadata"].get("annotations") or {}).get(CLUSTER_ANNOTATION)
         if name not in referred and not (is_ours(config, owner) and made_for == cluster):
             continue
-        users = {str(one) for one in references(near, name) if one.cluster != cluster}
+        users = {str(reference) for reference in references(near, name) if reference.cluster != cluster}
         reason = _kept_because(config, owner, users | (owning_clusters(config) - {cluster}))
         if reason:
             found.kept.append(f"HarvesterConfig {namespace}/{name}: {reason}.")
@@ -150,7 +150,7 @@ def removal(
     for secret in secrets:
         metadata = secret["metadata"]
         path = f"{metadata['namespace']}/{metadata['name']}"
-        users = {str(one["metadata"]["name"]) for one in others if _uses_secret(one, metadata)}
+        users = {str(other["metadata"]["name"]) for other in others if _uses_secret(other, metadata)}
         reason = _kept_because(secret, owner, users)
         if named and _same_secret(named, metadata):
             reason = "rancher_gpu_cluster_credential names it"
@@ -194,8 +194,10 @@ def _uses_secret(cluster: Mapping[str, Any], metadata: Mapping[str, Any]) -> boo
 
 def _provider_configs(cluster: Mapping[str, Any]) -> set[str]:
     rke = (cluster.get("spec") or {}).get("rkeConfig") or {}
-    selected = [one.get("config") or {} for one in rke.get("machineSelectorConfig") or []]
-    return {str(one.get("cloud-provider-config") or "") for one in [*selected, rke.get("machineGlobalConfig") or {}]}
+    selected = [selector.get("config") or {} for selector in rke.get("machineSelectorConfig") or []]
+    return {
+        str(config.get("cloud-provider-config") or "") for config in [*selected, rke.get("machineGlobalConfig") or {}]
+    }
 
 
 def reuse_problem(

@@ -90,7 +90,7 @@ class Pool:
             "machine_config": self.config_name or None,
             **self.config.as_dict(),
             "labels": dict(sorted((self.entry.get("labels") or {}).items())),
-            "taints": [_taint(one) for one in self.entry.get("taints") or []],
+            "taints": [_taint(taint) for taint in self.entry.get("taints") or []],
             "rolling_update": {
                 "max_surge": str(limits.get("maxSurge", 1)),
                 "max_unavailable": str(limits.get("maxUnavailable", 0)),
@@ -160,46 +160,46 @@ class Change:
         return replace(self, after=Pool(_referring_to(self.after.entry, name), self.after.config))
 
 
-def check(name: str, wish: PoolRequest) -> None:
+def check(name: str, request: PoolRequest) -> None:
     """Refuse values that are invalid for every cluster."""
     if not NAME.fullmatch(name):
         raise InvalidPool(f"name {name!r} is no name for a pool.", hint="Use lower-case letters, digits and hyphens.")
     for option, value, least in (
-        ("quantity", wish.quantity, 0),
-        ("cpus", wish.cpus, 1),
-        ("memory_gib", wish.memory_gib, 1),
-        ("reserved_memory_mib", wish.reserved_memory_mib, 0),
+        ("quantity", request.quantity, 0),
+        ("cpus", request.cpus, 1),
+        ("memory_gib", request.memory_gib, 1),
+        ("reserved_memory_mib", request.reserved_memory_mib, 0),
     ):
         if value is not None and value < least:
             raise InvalidPool(f"{option} is {value}.", hint=f"Use {least} or more.")
-    if wish.roles is not None and not wish.roles:
+    if request.roles is not None and not request.roles:
         raise InvalidPool("roles is empty.", hint=f"Name at least one of {', '.join(ROLES)}.")
-    for disk in wish.disks or ():
+    for disk in request.disks or ():
         if disk["size_gib"] < 1:
             raise InvalidPool(f"A disk has size_gib {disk['size_gib']}.", hint="Use 1 or more.")
         if disk.get("image") and disk.get("storage_class"):
             raise InvalidPool("A disk has both image and storage_class.", hint="An image brings its storage class.")
-    if wish.networks is not None and not all(wish.networks):
+    if request.networks is not None and not all(request.networks):
         raise InvalidPool("networks has an empty name.", hint="Write them as namespace/name.")
     for option in ("max_surge", "max_unavailable"):
-        value = (wish.rolling_update or {}).get(option)
+        value = (request.rolling_update or {}).get(option)
         if value is not None and not COUNT_OR_SHARE.fullmatch(str(value)):
             raise InvalidPool(f"rolling_update.{option} is {value!r}.", hint="Use a number or a share such as 25%.")
-    _refuse_limits_of_zero(wish.rolling_update or {})
+    _refuse_limits_of_zero(request.rolling_update or {})
 
 
-def plan(name: str, before: Pool | None, wish: PoolRequest, *, shared: bool = False) -> Change:
+def plan(name: str, before: Pool | None, request: PoolRequest, *, shared: bool = False) -> Change:
     """Plan the change. Options that are not set stay as they are; a new pool gets the driver's defaults.
 
     Rancher replaces the machines of every pool that refers to a changed config. So a pool whose config is `shared`
     gets its own config, and the shared one is left unchanged.
     """
     if before is None:
-        return _new(name, wish)
-    changes = _config_changes(before, wish)
+        return _new(name, request)
+    changes = _config_changes(before, request)
     config = MachineConfig({**before.config.fields, **changes})
-    entry = _entry(dict(before.entry), wish)
-    if wish.vgpus and before.drops_vgpus:
+    entry = _entry(dict(before.entry), request)
+    if request.vgpus and before.drops_vgpus:
         del entry["dynamicSchemaSpec"]
     own = shared and bool(changes)
     return Change(before, Pool(_referring_to(entry, "") if own else entry, config), changes, new_config=own)
@@ -209,13 +209,13 @@ def _referring_to(entry: Mapping[str, Any], config: str) -> Json:
     return {**entry, "machineConfigRef": {**(entry.get("machineConfigRef") or {}), "name": config}}
 
 
-def _new(name: str, wish: PoolRequest) -> Change:
+def _new(name: str, request: PoolRequest) -> Change:
     lacking = [
         option
         for option, given in (
-            ("image or disks", wish.image or wish.disks),
-            ("networks", wish.networks),
-            ("quantity", wish.quantity is not None),
+            ("image or disks", request.image or request.disks),
+            ("networks", request.networks),
+            ("quantity", request.quantity is not None),
         )
         if not given
     ]
@@ -227,14 +227,14 @@ def _new(name: str, wish: PoolRequest) -> Change:
         "cpuCount": str(configs.DEFAULT_CPUS),
         "memorySize": str(configs.DEFAULT_MEMORY_GIB),
         "vgpuInfo": "",
-        **_config_changes(empty, wish),
+        **_config_changes(empty, request),
     }
     entry = {
         "name": name,
         "machineConfigRef": {"kind": "HarvesterConfig", "name": ""},
         **_entry({}, PoolRequest(roles=["worker"])),
     }
-    return Change(None, Pool(_entry(entry, wish), MachineConfig(fields)), fields, new_config=True)
+    return Change(None, Pool(_entry(entry, request), MachineConfig(fields)), fields, new_config=True)
 
 
 def remove(before: Pool | None, others: Sequence[Pool]) -> Change:
@@ -257,48 +257,50 @@ def refuse_to_lose_a_role(leaving: Pool, others: Sequence[Pool]) -> None:
             )
 
 
-def _config_changes(before: Pool, wish: PoolRequest) -> Json:
+def _config_changes(before: Pool, request: PoolRequest) -> Json:
     """Return the fields whose meaning differs. A different notation of the same value is left unchanged."""
     current = before.config
     changes: Json = {}
     for given, has, name in (
-        (wish.cpus, lambda: current.cpus, "cpuCount"),
-        (wish.memory_gib, lambda: current.memory_gib, "memorySize"),
-        (wish.vm_namespace, lambda: current.vm_namespace, "vmNamespace"),
-        (wish.ssh_user, lambda: current.ssh_user, "sshUser"),
+        (request.cpus, lambda: current.cpus, "cpuCount"),
+        (request.memory_gib, lambda: current.memory_gib, "memorySize"),
+        (request.vm_namespace, lambda: current.vm_namespace, "vmNamespace"),
+        (request.ssh_user, lambda: current.ssh_user, "sshUser"),
     ):
         if given is not None and given != has():
             changes[name] = str(given)
-    if wish.reserved_memory_mib is not None and wish.reserved_memory_mib != current.reserved_memory_mib:
+    if request.reserved_memory_mib is not None and request.reserved_memory_mib != current.reserved_memory_mib:
         # The driver's value for Harvester's default.
-        changes["reservedMemorySize"] = str(wish.reserved_memory_mib or -1)
-    if wish.efi is not None and wish.efi != current.efi:
-        changes["enableEfi"] = wish.efi
-    if wish.secure_boot is not None and wish.secure_boot != current.secure_boot:
-        changes["enableSecureBoot"] = wish.secure_boot
-    _refuse_firmware(current, wish)
-    if wish.user_data is not None and wish.user_data != current.user_data:
-        changes["userData"] = configs.encoded(wish.user_data) if wish.user_data else ""
-    if wish.vgpus is not None and _differs(lambda: Counter(one.resource for one in current.requests) == wish.vgpus):
-        resources = [resource for resource, count in sorted(wish.vgpus.items()) for _number in range(count)]
+        changes["reservedMemorySize"] = str(request.reserved_memory_mib or -1)
+    if request.efi is not None and request.efi != current.efi:
+        changes["enableEfi"] = request.efi
+    if request.secure_boot is not None and request.secure_boot != current.secure_boot:
+        changes["enableSecureBoot"] = request.secure_boot
+    _refuse_firmware(current, request)
+    if request.user_data is not None and request.user_data != current.user_data:
+        changes["userData"] = configs.encoded(request.user_data) if request.user_data else ""
+    if request.vgpus is not None and _differs(
+        lambda: Counter(device.resource for device in current.requests) == request.vgpus
+    ):
+        resources = [resource for resource, count in sorted(request.vgpus.items()) for _number in range(count)]
         changes["vgpuInfo"] = configs.vgpu_info(resources) if resources else ""
-    changes |= _disk_changes(current, wish)
-    if wish.networks is not None and _differs(lambda: current.networks == tuple(wish.networks or ())):
-        changes["networkInfo"] = configs.network_info(wish.networks)
+    changes |= _disk_changes(current, request)
+    if request.networks is not None and _differs(lambda: current.networks == tuple(request.networks or ())):
+        changes["networkInfo"] = configs.network_info(request.networks)
         changes |= {name: "" for name in configs.OLD_NETWORK_FIELDS if current.fields.get(name)}
     return changes
 
 
-def _refuse_firmware(current: MachineConfig, wish: PoolRequest) -> None:
+def _refuse_firmware(current: MachineConfig, request: PoolRequest) -> None:
     """Refuse settings that contradict each other, together with those that stay."""
-    efi = current.efi if wish.efi is None else wish.efi
-    secure = current.secure_boot if wish.secure_boot is None else wish.secure_boot
-    if secure and not efi and (wish.efi is not None or wish.secure_boot is not None):
+    efi = current.efi if request.efi is None else request.efi
+    secure = current.secure_boot if request.secure_boot is None else request.secure_boot
+    if secure and not efi and (request.efi is not None or request.secure_boot is not None):
         raise InvalidPool("secure_boot needs efi.", hint="Set efi: true as well, or secure_boot: false.")
-    memory = wish.memory_gib or current.memory_gib
-    if wish.reserved_memory_mib is not None and wish.reserved_memory_mib >= memory * MIB_PER_GIB:
+    memory = request.memory_gib or current.memory_gib
+    if request.reserved_memory_mib is not None and request.reserved_memory_mib >= memory * MIB_PER_GIB:
         raise InvalidPool(
-            f"reserved_memory_mib is {wish.reserved_memory_mib}, and the machines have {memory} GiB.",
+            f"reserved_memory_mib is {request.reserved_memory_mib}, and the machines have {memory} GiB.",
             hint="Use a part of memory_gib, or 0 for Harvester's default.",
         )
 
@@ -311,20 +313,20 @@ def _differs(same: Callable[[], bool]) -> bool:
         return True
 
 
-def _disk_changes(current: MachineConfig, wish: PoolRequest) -> Json:
-    if wish.disks is None and wish.image is None:
+def _disk_changes(current: MachineConfig, request: PoolRequest) -> Json:
+    if request.disks is None and request.image is None:
         return {}
     try:
         has = current.disks
     except configs.UnreadableConfig:
         has = ()
-    if wish.disks is not None:
-        wanted = [_disk(disk, index, wish.image) for index, disk in enumerate(wish.disks)]
+    if request.disks is not None:
+        wanted = [_disk(disk, index, request.image) for index, disk in enumerate(request.disks)]
     elif has:
         # Only the image is set: it applies to the boot disk.
-        wanted = [Disk(**{**vars(has[0]), "image": wish.image, "storage_class": ""}), *has[1:]]
+        wanted = [Disk(**{**vars(has[0]), "image": request.image, "storage_class": ""}), *has[1:]]
     else:
-        wanted = [Disk(DEFAULT_DISK_GIB, image=wish.image or "")]
+        wanted = [Disk(DEFAULT_DISK_GIB, image=request.image or "")]
     for disk in wanted:
         if not disk.image and not disk.storage_class:
             raise InvalidPool(
@@ -350,24 +352,27 @@ def _compared(disk: Disk) -> tuple[Any, ...]:
     return disk.size_gib, disk.image, disk.storage_class, disk.bus or "virtio"
 
 
-def _entry(entry: Json, wish: PoolRequest) -> Json:
-    if wish.quantity is not None and (entry.get("quantity") is None or int(entry["quantity"]) != wish.quantity):
-        entry["quantity"] = wish.quantity
-    if wish.roles is not None:
+def _entry(entry: Json, request: PoolRequest) -> Json:
+    if request.quantity is not None and (entry.get("quantity") is None or int(entry["quantity"]) != request.quantity):
+        entry["quantity"] = request.quantity
+    if request.roles is not None:
         for role, name in ROLES.items():
-            if bool(entry.get(name)) != (role in wish.roles):
-                entry[name] = role in wish.roles
-    if wish.labels is not None:
+            if bool(entry.get(name)) != (role in request.roles):
+                entry[name] = role in request.roles
+    if request.labels is not None:
         # YAML values can be numbers and booleans, label values cannot.
-        labels = {str(key): _label(value) for key, value in wish.labels.items()}
+        labels = {str(key): _label(value) for key, value in request.labels.items()}
         if labels != (entry.get("labels") or {}):
             entry["labels"] = labels
-    if wish.taints is not None:
-        has, wanted = [_taint(one) for one in entry.get("taints") or []], [_taint(one) for one in wish.taints]
+    if request.taints is not None:
+        has, wanted = (
+            [_taint(taint) for taint in entry.get("taints") or []],
+            [_taint(taint) for taint in request.taints],
+        )
         if _sorted(has) != _sorted(wanted):
-            entry["taints"] = [{key: value for key, value in one.items() if value} for one in wanted]
-    if wish.rolling_update is not None:
-        entry = _with_limits(entry, wish.rolling_update)
+            entry["taints"] = [{key: value for key, value in taint.items() if value} for taint in wanted]
+    if request.rolling_update is not None:
+        entry = _with_limits(entry, request.rolling_update)
         limits = entry.get("rollingUpdate") or {}
         _refuse_limits_of_zero({"max_surge": limits.get("maxSurge"), "max_unavailable": limits.get("maxUnavailable")})
     return entry
@@ -403,4 +408,4 @@ def _taint(taint: Mapping[str, Any]) -> Json:
 
 
 def _sorted(taints: list[Json]) -> list[Json]:
-    return sorted(taints, key=lambda one: (one["key"], one["effect"], one["value"]))
+    return sorted(taints, key=lambda taint: (taint["key"], taint["effect"], taint["value"]))

@@ -38,10 +38,10 @@ def run(session: Session, subject: Operation, method: Any, *args: Any, timeout: 
 
 def wait(session: Session, task: Any, subject: Operation, *, timeout: float = 600) -> Any:
     """Wait for a task and return its result. Raise its fault as an error."""
-    outcome = wait_all(session, {task: subject}, timeout=timeout)[task]
-    if isinstance(outcome, VsphereError):
-        raise outcome
-    return outcome
+    result = wait_all(session, {task: subject}, timeout=timeout)[task]
+    if isinstance(result, VsphereError):
+        raise result
+    return result
 
 
 def wait_all(session: Session, tasks: Mapping[Any, Operation], *, timeout: float = 600) -> dict[Any, Any]:
@@ -79,7 +79,7 @@ def wait_all(session: Session, tasks: Mapping[Any, Operation], *, timeout: float
             f"vCenter did not manage within {timeout:.0f} seconds {'; '.join(parts)}.",
             hint="The task goes on there. Look at it, or wait longer.",
         )
-    return {task: _outcome(session, seen[task], subject) for task, subject in tasks.items()}
+    return {task: _task_result(session, seen[task], subject) for task, subject in tasks.items()}
 
 
 def _pending(seen: watch.Seen) -> list[Any]:
@@ -111,7 +111,7 @@ def _ending(session: Session, task: Any, subject: Operation, state: Properties) 
     return found
 
 
-def _outcome(session: Session, seen: Properties, subject: Operation) -> Any:
+def _task_result(session: Session, seen: Properties, subject: Operation) -> Any:
     if seen["info.state"] != "error":
         return seen.get("info.result")
     return error_from(seen.get("info.error"), subject, session.name_of)

@@ -81,26 +81,26 @@ def outdated_drivers(values: Mapping[str, Any], pods: Iterable[Mapping[str, Any]
 def _mounted(pod: Mapping[str, Any]) -> set[str]:
     """Return the names of the Secrets and ConfigMaps that a pod mounts."""
     volumes = (pod.get("spec") or {}).get("volumes") or []
-    secrets = {str((one.get("secret") or {}).get("secretName") or "") for one in volumes}
-    return secrets | {str((one.get("configMap") or {}).get("name") or "") for one in volumes}
+    secrets = {str((volume.get("secret") or {}).get("secretName") or "") for volume in volumes}
+    return secrets | {str((volume.get("configMap") or {}).get("name") or "") for volume in volumes}
 
 
 def _is_ready(pod: Mapping[str, Any]) -> bool:
     conditions = (pod.get("status") or {}).get("conditions") or []
-    ready = any((one.get("type"), one.get("status")) == ("Ready", "True") for one in conditions)
+    ready = any((condition.get("type"), condition.get("status")) == ("Ready", "True") for condition in conditions)
     return ready and "deletionTimestamp" not in pod["metadata"]
 
 
 def complaints(policies: Iterable[Mapping[str, Any]], pods: Iterable[Mapping[str, Any]]) -> list[str]:
     """Return the errors of the policy, and the reasons why the operator's pods wait."""
     said = [
-        str(one["message"]).rstrip(".")
+        str(condition["message"]).rstrip(".")
         for policy in policies
-        for one in (policy.get("status") or {}).get("conditions") or []
-        if one.get("type") == "Error" and one.get("status") == "True" and one.get("message")
+        for condition in (policy.get("status") or {}).get("conditions") or []
+        if condition.get("type") == "Error" and condition.get("status") == "True" and condition.get("message")
     ]
     for pod in pods:
-        said += [f"pod {pod['metadata']['name']} waits: {one}" for one in _waits(pod.get("status") or {})]
+        said += [f"pod {pod['metadata']['name']} waits: {wait}" for wait in _waits(pod.get("status") or {})]
     return list(dict.fromkeys(said))
 
 
@@ -109,5 +109,5 @@ def _waits(status: Mapping[str, Any]) -> list[str]:
         *(status.get("initContainerStatuses") or []),
         *(status.get("containerStatuses") or []),
     ]
-    said = [why((one.get("state") or {}).get("waiting") or {}) for one in containers]
+    said = [why((container.get("state") or {}).get("waiting") or {}) for container in containers]
     return list(dict.fromkeys(filter(None, said)))

@@ -80,7 +80,7 @@ def problem(found: Sequence[Mapping[str, Any]], gpus: int, log: str) -> str:
     if not found:
         last = (log.strip().splitlines() or ["it wrote nothing"])[-1]
         return f"nvidia-smi shows no GPU: {last}"
-    said = [f"GPU {one['gpu']} has {_said(one)}" for one in found if not one["licensed"]]
+    said = [f"GPU {licence['gpu']} has {_said(licence)}" for licence in found if not licence["licensed"]]
     if len(found) < gpus:
         said.append(f"nvidia-smi shows {len(found)} of {gpus} GPUs")
     return "; ".join(said)
@@ -94,4 +94,4 @@ def _said(licence: Mapping[str, Any]) -> str:
 
 def earliest(found: Iterable[Mapping[str, Any]]) -> str | None:
     """Return the earliest expiry."""
-    return min((str(one["expires"]) for one in found if one["expires"]), default=None)
+    return min((str(licence["expires"]) for licence in found if licence["expires"]), default=None)

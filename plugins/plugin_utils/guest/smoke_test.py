@@ -131,20 +131,20 @@ def results(
 ) -> list[Json]:
     """Return the result of each node: passed or not, duration, log and licenses, and the reason of a failure."""
     found = []
-    for one in ended:
-        name, status = one["metadata"]["name"], one.get("status") or {}
+    for job in ended:
+        name, status = job["metadata"]["name"], job.get("status") or {}
         log, shown = logs.get(name, ""), (licence_logs or {}).get(name, "")
         computed = bool(status.get("succeeded")) and PASSED in log
-        gpus = _asked(one, LICENCE_CONTAINER)
+        gpus = _asked(job, LICENCE_CONTAINER)
         licensed = licences.licences(shown)
         # A pod that did not reach the license check failed for another reason.
         unlicensed = licences.problem(licensed, gpus, shown) if gpus and (shown or computed) else ""
         passed = computed and not unlicensed
-        reasons = [unlicensed] if computed else [_reason(one, pods, log), unlicensed]
+        reasons = [unlicensed] if computed else [_reason(job, pods, log), unlicensed]
         found.append(
             {
-                "node": one["metadata"]["annotations"][NODE_ANNOTATION],
-                "gpus": _asked(one),
+                "node": job["metadata"]["annotations"][NODE_ANNOTATION],
+                "gpus": _asked(job),
                 "passed": passed,
                 "seconds": _seconds(status),
                 "log": log,
@@ -159,7 +159,7 @@ def results(
 
 def lines(found: Iterable[Mapping[str, Any]]) -> list[str]:
     """Return a line for each node: which GPUs passed, and how long the test took."""
-    return [_line(one) for one in found]
+    return [_line(result) for result in found]
 
 
 def _line(result: Mapping[str, Any]) -> str:
@@ -204,16 +204,20 @@ def _reason(job: Mapping[str, Any], pods: Sequence[Mapping[str, Any]], log: str)
     if not mine:
         # Kubernetes deletes the pods at the deadline, and only the job itself has the reason.
         conditions = (job.get("status") or {}).get("conditions") or []
-        said += [why(one) for one in conditions if (one.get("type"), one.get("status")) == ("Failed", "True")]
+        said += [
+            why(condition)
+            for condition in conditions
+            if (condition.get("type"), condition.get("status")) == ("Failed", "True")
+        ]
     nothing = "its pod has not run" if mine else "its pod has not been made"
     return "; ".join(dict.fromkeys(filter(None, said))) or nothing
 
 
 def _said(status: Mapping[str, Any]) -> list[str]:
     said = [
-        one.get("message") or ""
-        for one in status.get("conditions") or []
-        if one.get("type") == "PodScheduled" and one.get("status") == "False"
+        condition.get("message") or ""
+        for condition in status.get("conditions") or []
+        if condition.get("type") == "PodScheduled" and condition.get("status") == "False"
     ]
     said.append(why(status))
     for container in [*(status.get("initContainerStatuses") or []), *(status.get("containerStatuses") or [])]:

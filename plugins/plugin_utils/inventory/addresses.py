@@ -42,14 +42,14 @@ def chosen(interfaces: Sequence[Interface], network: str | None = None) -> str |
     before the pod network, the primary interface before the others, and IPv4 before IPv6.
     """
     candidates = [
-        (one["pod"], not one["primary"], ":" in address, place, address)
-        for place, one in enumerate(interfaces)
-        for address in one["addresses"]
-        if not network or one["network"] == network
+        (item["pod"], not item["primary"], ":" in address, place, address)
+        for place, item in enumerate(interfaces)
+        for address in item["addresses"]
+        if not network or item["network"] == network
     ]
     return min(candidates)[-1] if candidates else None
 
 
 def shown(interfaces: Iterable[Interface]) -> list[dict[str, Any]]:
     """Return interfaces in the form of the host variables."""
-    return [{name: one[name] for name in ("network", "mac", "addresses")} for one in interfaces]
+    return [{name: item[name] for name in ("network", "mac", "addresses")} for item in interfaces]

@@ -49,9 +49,9 @@ def records(snapshot: Snapshot, cluster: str) -> list[Record]:
     for path in sorted({**snapshot.vms.items, **snapshot.instances.items}):
         instance = snapshot.instances.items.get(path)
         vm = snapshot.vms.items.get(path) or _vm_of(instance or {})
-        one = VmState(vm, instance, snapshot.version, snapshot.known)
-        if one.vgpus or one.running_vgpus:
-            found.append(_record(one, slots, cluster))
+        vm_state = VmState(vm, instance, snapshot.version, snapshot.known)
+        if vm_state.vgpus or vm_state.running_vgpus:
+            found.append(_record(vm_state, slots, cluster))
     return found
 
 
@@ -60,28 +60,28 @@ def _vm_of(instance: Json) -> Json:
     return {"metadata": instance["metadata"], "spec": {"template": {"spec": instance.get("spec") or {}}}}
 
 
-def _record(one: VmState, slots: Slots, cluster: str) -> Record:
-    metadata = one.vm["metadata"]
+def _record(vm_state: VmState, slots: Slots, cluster: str) -> Record:
+    metadata = vm_state.vm["metadata"]
     namespace = str(metadata.get("namespace") or "")
     labels = {str(key): str(value) for key, value in (metadata.get("labels") or {}).items()}
     guest_cluster = labels.get(GUEST_CLUSTER_LABEL)
-    instance = one.instance if one.running else None
+    instance = vm_state.instance if vm_state.running else None
     return machines.machine(
-        identity=str(metadata.get("uid") or f"{cluster}/{one.path}"),
-        title=f"VM {one.path} of {cluster}",
+        identity=str(metadata.get("uid") or f"{cluster}/{vm_state.path}"),
+        title=f"VM {vm_state.path} of {cluster}",
         key=str(metadata.get("uid") or namespace),
         # A namespace has no dots, so the name is unique.
-        host_name=f"{one.name}.{namespace}",
-        name=one.name,
+        host_name=f"{vm_state.name}.{namespace}",
+        name=vm_state.name,
         namespace=namespace,
         platform=HARVESTER,
         cluster=cluster,
         state=_state(instance),
-        node=one.node,
-        vgpus=list(_vgpus(one, slots)),
+        node=vm_state.node,
+        vgpus=list(_vgpus(vm_state, slots)),
         interfaces=list(_interfaces(instance)),
         labels=labels,
-        restart_required=one.restart_required,
+        restart_required=vm_state.restart_required,
         guest_cluster=guest_cluster,
         pool=_pool(labels, namespace, guest_cluster),
         guest_os=_guest_os(instance),
@@ -96,47 +96,47 @@ def _state(instance: Json | None) -> str:
     status = instance.get("status") or {}
     if status.get("phase") != "Running":
         return machines.STARTING
-    conditions = [one for one in status.get("conditions") or [] if isinstance(one, dict)]
-    paused = any(one.get("type") == "Paused" and one.get("status") == "True" for one in conditions)
+    conditions = [condition for condition in status.get("conditions") or [] if isinstance(condition, dict)]
+    paused = any(condition.get("type") == "Paused" and condition.get("status") == "True" for condition in conditions)
     return machines.PAUSED if paused else machines.RUNNING
 
 
-def _vgpus(one: VmState, slots: Slots) -> Iterator[Record]:
+def _vgpus(vm_state: VmState, slots: Slots) -> Iterator[Record]:
     """Yield the vGPUs that a machine has or, while it is stopped, requests.
 
     An edited VM may run without vGPUs and get them at its next start.
     """
-    shown = "domain" in ((one.instance or {}).get("spec") or {})
-    types = one.running_vgpus if one.running and shown else one.vgpus
-    known = _devices(one, types, slots)
+    shown = "domain" in ((vm_state.instance or {}).get("spec") or {})
+    types = vm_state.running_vgpus if vm_state.running and shown else vm_state.vgpus
+    known = _devices(vm_state, types, slots)
     for type_name, count in sorted(types.items()):
         for place in range(count):
             if type_name in known:
                 gpu, slot = known[type_name][place]
                 yield machines.vgpu(type_name, device=slot.name, address=slot.address, gpu=gpu.name, node=gpu.node)
             else:
-                yield machines.vgpu(type_name, node=one.node)
+                yield machines.vgpu(type_name, node=vm_state.node)
 
 
-def _devices(one: VmState, types: Counter[str], slots: Slots) -> dict[str, list[tuple[Gpu, Slot]]]:
+def _devices(vm_state: VmState, types: Counter[str], slots: Slots) -> dict[str, list[tuple[Gpu, Slot]]]:
     """Return the devices that a machine certainly has, by type.
 
     Harvester writes the allocation annotation when the VM reaches the phase Running, and keeps it when the VM stops.
     Before that phase, the annotation describes an earlier run.
     """
-    if ((one.instance or {}).get("status") or {}).get("phase") != "Running":
+    if ((vm_state.instance or {}).get("status") or {}).get("phase") != "Running":
         return {}
     found = {}
-    for type_name, names in one.allocated().items():
+    for type_name, names in vm_state.allocated().items():
         devices = [slots[name] for name in dict.fromkeys(names) if name in slots]
-        if len(devices) == types[type_name] and all(_is_on(gpu, slot, one) for gpu, slot in devices):
+        if len(devices) == types[type_name] and all(_is_on(gpu, slot, vm_state) for gpu, slot in devices):
             found[type_name] = devices
     return found
 
 
-def _is_on(gpu: Gpu, slot: Slot, one: VmState) -> bool:
+def _is_on(gpu: Gpu, slot: Slot, vm_state: VmState) -> bool:
     """Return whether a device is on the machine's node and not listed for another running machine."""
-    return gpu.node == one.node and sum(holder.running for holder in slot.holders) <= 1
+    return gpu.node == vm_state.node and sum(holder.running for holder in slot.holders) <= 1
 
 
 def _interfaces(instance: Json | None) -> Iterator[Record]:
@@ -148,11 +148,13 @@ def _interfaces(instance: Json | None) -> Iterator[Record]:
     if instance is None:
         return
     networks = (instance.get("spec") or {}).get("networks") or []
-    pods = {one.get("name") for one in networks if isinstance(one, dict) and "pod" in one}
-    for one in (instance.get("status") or {}).get("interfaces") or []:
-        if isinstance(one, dict) and one.get("name"):
-            listed = one.get("ipAddresses") if isinstance(one.get("ipAddresses"), list) else None
-            yield interface(one["name"], listed or [one.get("ipAddress")], mac=one.get("mac"), pod=one["name"] in pods)
+    pods = {network.get("name") for network in networks if isinstance(network, dict) and "pod" in network}
+    for item in (instance.get("status") or {}).get("interfaces") or []:
+        if isinstance(item, dict) and item.get("name"):
+            listed = item.get("ipAddresses") if isinstance(item.get("ipAddresses"), list) else None
+            yield interface(
+                item["name"], listed or [item.get("ipAddress")], mac=item.get("mac"), pod=item["name"] in pods
+            )
 
 
 def _pool(labels: Mapping[str, str], namespace: str, cluster: str | None) -> str | None:

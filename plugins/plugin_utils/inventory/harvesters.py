@@ -68,7 +68,7 @@ def _provider(cluster: Json) -> str:
 def _record(cluster: Json) -> Record:
     identity = str(cluster["metadata"]["name"])
     conditions = (cluster.get("status") or {}).get("conditions") or []
-    ready = any(one.get("type") == "Ready" and one.get("status") == "True" for one in conditions)
+    ready = any(condition.get("type") == "Ready" and condition.get("status") == "True" for condition in conditions)
     name = str((cluster.get("spec") or {}).get("displayName") or identity)
     return {
         "id": identity,

@@ -55,7 +55,7 @@ def machine(
     **optional: str | None,
 ) -> Record:
     """Return the record of a machine. `key` distinguishes machines of one name, `title` is for messages."""
-    ordered = sorted(vgpus, key=lambda one: (one["type"], one["device"] or "", one["gpu"] or ""))
+    ordered = sorted(vgpus, key=lambda vgpu: (vgpu["type"], vgpu["device"] or "", vgpu["gpu"] or ""))
     return {
         "id": identity,
         "title": title,
@@ -68,8 +68,8 @@ def machine(
             "platform": platform,
             "cluster": cluster,
             "state": state,
-            "profiles": sorted({one["profile"] for one in ordered}),
-            "gpus": sorted({one["gpu"] for one in ordered if one["gpu"]}),
+            "profiles": sorted({vgpu["profile"] for vgpu in ordered}),
+            "gpus": sorted({vgpu["gpu"] for vgpu in ordered if vgpu["gpu"]}),
             "vgpus": ordered,
             "labels": dict(sorted((labels or {}).items())),
             "restart_required": restart_required,
@@ -112,7 +112,7 @@ class Selection:
             found["gpu_vm_state"] in self.states
             and bool(found["gpu_vm_address"] or not self.require_address)
             and (self.namespaces is None or namespace is None or _matches(namespace, self.namespaces))
-            and (self._keys is None or any(_key(one["type"]) in self._keys for one in found["gpu_vm_vgpus"]))
+            and (self._keys is None or any(_key(vgpu["type"]) in self._keys for vgpu in found["gpu_vm_vgpus"]))
         )
 
     @cached_property

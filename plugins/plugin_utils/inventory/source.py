@@ -117,7 +117,7 @@ class Source(BaseInventoryPlugin, Constructable, Cacheable):  # type: ignore[mis
         if shared := naming.twice(names):
             name, ids = shared
             titles = {record["id"]: record["title"] for record in records}
-            listed = " and ".join(sorted(titles[one] for one in ids)[:2])
+            listed = " and ".join(sorted(titles[source_id] for source_id in ids)[:2])
             raise AnsibleParserError(f"The option hostnames gives {listed} the same name {name!r}.")
         return names
 

@@ -40,8 +40,8 @@ def plain(value: Any) -> Any:
     if isinstance(value, str):
         return "".join(value)
     if isinstance(value, Mapping):
-        return {plain(key): plain(one) for key, one in value.items()}
+        return {plain(key): plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple, set)):
-        return [plain(one) for one in value]
+        return [plain(item) for item in value]
     # A value that is encrypted with ansible-vault.
     return str(value)

@@ -50,7 +50,7 @@ def capacity_report(
     vsphere_gpu_info; hosts with running vGPUs have a line that states whether they can be emptied.
     """
     asked = {profile.lower() for profile in profiles}
-    shown = [one for one in available["profiles"] if _is_shown(one, platform, asked)]
+    shown = [record for record in available["profiles"] if _is_shown(record, platform, asked)]
     lines = [
         *_profile_table(shown, details),
         *(_gpu_table(record, details) if record else ()),
@@ -63,7 +63,7 @@ def capacity_report(
         "summary": {
             "platform": platform,
             "fits": available["fits"],
-            "profiles": {one["spellings"]["short"]: _counts(one) for one in shown},
+            "profiles": {profile["spellings"]["short"]: _counts(profile) for profile in shown},
         },
     }
 
@@ -87,14 +87,14 @@ def table(headings: Sequence[str], rows: Iterable[Sequence[str]], numbers: Itera
     ]
 
 
-def _is_shown(one: Result, platform: str, asked: set[str]) -> bool:
+def _is_shown(profile: Result, platform: str, asked: set[str]) -> bool:
     """Return whether a profile has a row: if profiles were requested, these, otherwise the existing ones.
 
     On vSphere these are the profiles in use, because any other can be created while there is capacity.
     """
     if asked:
-        return bool(asked & {spelling.lower() for spelling in one["spellings"].values()})
-    return bool(one["configured"] or one["claimed"] or (platform == "harvester" and one["allocatable"]))
+        return bool(asked & {spelling.lower() for spelling in profile["spellings"].values()})
+    return bool(profile["configured"] or profile["claimed"] or (platform == "harvester" and profile["allocatable"]))
 
 
 # Profiles
@@ -103,34 +103,34 @@ def _is_shown(one: Result, platform: str, asked: set[str]) -> bool:
 def _profile_table(shown: Sequence[Result], details: str) -> list[str]:
     if not shown:
         return ["There are no vGPUs."]
-    nodes = {node["node"] for one in shown for node in _nodes(one)}
+    nodes = {node["node"] for profile in shown for node in _nodes(profile)}
     summarized = details == SUMMARY or (details == AUTO and len(nodes) > MANY_NODES)
-    rows = [row for one in shown for row in (_summary_rows(one) if summarized else _rows(one))]
+    rows = [row for profile in shown for row in (_summary_rows(profile) if summarized else _rows(profile))]
     return table(HEADINGS, rows, numbers=range(2, len(HEADINGS)))
 
 
-def _nodes(one: Result) -> list[Result]:
-    counted = [node for node in one["nodes"] if node["allocatable"] or node["configured"] or node["claimed"]]
+def _nodes(profile: Result) -> list[Result]:
+    counted = [node for node in profile["nodes"] if node["allocatable"] or node["configured"] or node["claimed"]]
     return sorted(counted, key=lambda node: natural(node["node"]))
 
 
-def _rows(one: Result) -> Iterator[Sequence[str]]:
-    nodes = _nodes(one)
+def _rows(profile: Result) -> Iterator[Sequence[str]]:
+    nodes = _nodes(profile)
     for node in nodes:
-        yield _row(one, node["node"], node)
+        yield _row(profile, node["node"], node)
     # VMs that are not bound to a node are counted in the sum only.
-    if len(nodes) != 1 or nodes[0]["claimed"] != one["claimed"]:
-        yield _row(one, "all", one)
+    if len(nodes) != 1 or nodes[0]["claimed"] != profile["claimed"]:
+        yield _row(profile, "all", profile)
 
 
-def _summary_rows(one: Result) -> Iterator[Sequence[str]]:
-    nodes = _nodes(one)
-    yield _row(one, nodes[0]["node"] if len(nodes) == 1 else f"{len(nodes)} nodes", one)
+def _summary_rows(profile: Result) -> Iterator[Sequence[str]]:
+    nodes = _nodes(profile)
+    yield _row(profile, nodes[0]["node"] if len(nodes) == 1 else f"{len(nodes)} nodes", profile)
 
 
-def _row(one: Result, node: str, counts: Result) -> Sequence[str]:
+def _row(profile: Result, node: str, counts: Result) -> Sequence[str]:
     numbers = (counts["allocatable"], counts["in_use"], counts["claimed"], counts["free"])
-    return (one["spellings"]["short"], node, *map(str, numbers))
+    return (profile["spellings"]["short"], node, *map(str, numbers))
 
 
 # GPUs
@@ -241,10 +241,10 @@ def _request(request: Result) -> str:
 def _room(profiles: Iterable[Result], platform: str) -> Iterator[str]:
     """Yield the creatable profiles. Profiles of one size and number share an entry: they differ in the license."""
     together: dict[tuple[int, str], list[str]] = {}
-    for one in profiles:
-        count = one["creatable"] if platform == "harvester" else one["free"]
-        found = _SERIES.fullmatch(one["spellings"]["short"])
-        size, series = (found["size"], found["series"]) if found else (one["spellings"]["short"], "")
+    for profile in profiles:
+        count = profile["creatable"] if platform == "harvester" else profile["free"]
+        found = _SERIES.fullmatch(profile["spellings"]["short"])
+        size, series = (found["size"], found["series"]) if found else (profile["spellings"]["short"], "")
         if count:
             together.setdefault((count, size), []).append(series)
     if together:
@@ -256,11 +256,10 @@ def _notes(available: Result) -> Iterator[str]:
     for node in sorted(available["nodes"], key=lambda node: natural(node["name"])):
         if not node["usable"]:
             yield f"{node['name']} does not count: {node['reason']}"
-    for one in available["demand"]:
-        missing = (
-            f"{one['missing']} of {one['machines'] + one['surge']} machines do not fit: {' '.join(one['reasons'])}"
-        )
-        yield f"{one['name']}: {'fits' if one['fits'] else missing}"
+    for demand in available["demand"]:
+        machines, reasons = demand["machines"] + demand["surge"], " ".join(demand["reasons"])
+        missing = f"{demand['missing']} of {machines} machines do not fit: {reasons}"
+        yield f"{demand['name']}: {'fits' if demand['fits'] else missing}"
 
 
 def _evacuation(hosts: Iterable[Result]) -> Iterator[str]:
@@ -272,6 +271,6 @@ def _evacuation(hosts: Iterable[Result]) -> Iterator[str]:
         yield f"{host['name']} can be emptied: {answer}{'. ' if found['reasons'] else ''}{' '.join(found['reasons'])}"
 
 
-def _counts(one: Result) -> dict[str, int]:
+def _counts(profile: Result) -> dict[str, int]:
     kept = {"total": "allocatable", "in_use": "in_use", "claimed": "claimed", "free": "free", "creatable": "creatable"}
-    return {name: one[key] for name, key in kept.items()}
+    return {name: profile[key] for name, key in kept.items()}

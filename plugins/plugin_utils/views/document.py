@@ -24,7 +24,7 @@ class NotOurDocument(FleetError):
 
 def document(record: Record, at: float, existing: str = "") -> str:
     """Return the document with a record and the time of its reading. Keep the records of other clusters."""
-    others = [one for one in _records(existing) if _key(one) != _key(record)]
+    others = [other for other in _records(existing) if _key(other) != _key(record)]
     read_at = datetime.fromtimestamp(int(at), tz=timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
     clusters = sorted([*others, {**record, "read_at": read_at}], key=_key)
     return json.dumps({"format": FORMAT, "clusters": clusters}, indent=2) + "\n"

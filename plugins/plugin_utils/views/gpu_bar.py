@@ -52,7 +52,7 @@ PATTERNS = (
 def gpu_bar(node: Json, gpu: Json, colour: Colour, identifier: str, before: Json | None = None) -> str:
     """Return the bar of a GPU. With `before`, mark vGPUs that do not exist yet as new."""
     whole = max(gpu["framebuffer_mib"] or 0, drawn_mib(gpu)) or 1
-    there = {(one["name"], one["profile"]) for one in before["vgpus"]} if before else None
+    there = {(old["name"], old["profile"]) for old in before["vgpus"]} if before else None
     segments, at = [], 0
     for vgpu in gpu["vgpus"]:
         if not vgpu["profile"] and not vgpu["framebuffer_mib"]:
@@ -61,10 +61,10 @@ def gpu_bar(node: Json, gpu: Json, colour: Colour, identifier: str, before: Json
         new = there is not None and (vgpu["name"], vgpu["profile"]) not in there
         segments.append(_vgpu(vgpu, at / whole, width / whole, colour, new=new))
         at += width
-    for one in gpu["geometry"]:
-        for _number in range(one["empty"]):
-            width = one["framebuffer_mib"] or 0
-            segments.append(_empty_instance(one, at / whole, width / whole, colour))
+    for instance in gpu["geometry"]:
+        for _number in range(instance["empty"]):
+            width = instance["framebuffer_mib"] or 0
+            segments.append(_empty_instance(instance, at / whole, width / whole, colour))
             at += width
     if at < whole and gpu["framebuffer_mib"]:
         segments.append(_room(node, gpu, whole - at, whole))
@@ -110,8 +110,8 @@ def _miniature(gpu: Json, colour: Colour) -> str:
 
 
 def drawn_mib(gpu: Json) -> int:
-    vgpus: int = sum(one["framebuffer_mib"] or 0 for one in gpu["vgpus"])
-    empty: int = sum((one["framebuffer_mib"] or 0) * one["empty"] for one in gpu["geometry"])
+    vgpus: int = sum(vgpu["framebuffer_mib"] or 0 for vgpu in gpu["vgpus"])
+    empty: int = sum((instance["framebuffer_mib"] or 0) * instance["empty"] for instance in gpu["geometry"])
     return vgpus + empty
 
 
@@ -161,10 +161,10 @@ def _vgpu(vgpu: Json, start: float, width: float, colour: Colour, *, new: bool) 
     return _segment(kind, start, width, _title(vgpu), words, marked=marked, **data)
 
 
-def _empty_instance(one: Json, start: float, width: float, colour: Colour) -> str:
-    label = f"Empty MIG instance {one['instance']}, which serves {one['short']}"
-    words = (one["instance"] if width > SLIM else "", f"for {one['short']}" if width > NARROW else "")
-    return _segment(f"empty {colour(one['short'])}", start, width, label, words, profile=one["short"])
+def _empty_instance(instance: Json, start: float, width: float, colour: Colour) -> str:
+    label = f"Empty MIG instance {instance['instance']}, which serves {instance['short']}"
+    words = (instance["instance"] if width > SLIM else "", f"for {instance['short']}" if width > NARROW else "")
+    return _segment(f"empty {colour(instance['short'])}", start, width, label, words, profile=instance["short"])
 
 
 def _room(node: Json, gpu: Json, left: int, whole: int) -> str:
@@ -213,4 +213,4 @@ def _title(vgpu: Json) -> str:
         parts.append(f"requested as {vgpu['requested']}")
     if vgpu["name"]:
         parts.append(vgpu["name"])
-    return " - ".join([*parts, *(one["text"] for one in vgpu["findings"])])
+    return " - ".join([*parts, *(finding["text"] for finding in vgpu["findings"])])

@@ -96,12 +96,12 @@ class _Page:
     def _drawn_profiles(self) -> list[str]:
         """Return the profiles that have a color, in an order that does not depend on the order of clusters."""
         found = {
-            one["short"]
+            vgpu["short"]
             for record in (*self.records, *(plan["after"] for plan in self.plans))
             for _node, gpu in gpus_of(record)
-            for one in (*gpu["vgpus"], *gpu["geometry"])
+            for vgpu in (*gpu["vgpus"], *gpu["geometry"])
         }
-        requested = {one["short"] for record in self.records for one in record["requests"]}
+        requested = {request["short"] for record in self.records for request in record["requests"]}
         return sorted(found) + sorted(requested - found)
 
     def _id(self) -> str:
@@ -111,7 +111,7 @@ class _Page:
     def name(self, record: Json) -> str:
         """Return the name of a cluster, with its platform if two clusters have the same name."""
         platform = PLATFORMS.get(record["platform"], str(record["platform"]))
-        alike = [one for one in self.records if one["cluster"] == record["cluster"]]
+        alike = [other for other in self.records if other["cluster"] == record["cluster"]]
         name = str(record["cluster"])
         return f"{name} ({platform})" if name and len(alike) > 1 else name or platform
 
@@ -153,10 +153,11 @@ class _Page:
         records = self.records
         restarts = sum(len(restarts_of(node)) for record in records for node in record["nodes"])
         findings = sum(
-            len(record["findings"]) + sum(len({one["text"] for one in findings_of(node)}) for node in record["nodes"])
+            len(record["findings"])
+            + sum(len({finding["text"] for finding in findings_of(node)}) for node in record["nodes"])
             for record in records
         )
-        waiting = sum(one["count"] for record in records for one in record["requests"])
+        waiting = sum(request["count"] for record in records for request in record["requests"])
         numbers = [
             _card("cluster", len(records)),
             _card("node", sum(len(record["nodes"]) for record in records)),
@@ -206,7 +207,7 @@ class _Page:
 
         gpus = [gpu for record in self.records for _node, gpu in gpus_of(record)]
         boards = sorted({gpu["board"] for gpu in gpus} - {""})
-        profiles = sorted({one["short"] for gpu in gpus for one in (*gpu["vgpus"], *gpu["available_profiles"])})
+        profiles = sorted({vgpu["short"] for gpu in gpus for vgpu in (*gpu["vgpus"], *gpu["available_profiles"])})
         nodes = sorted({node["name"] for record in self.records for node in record["nodes"]})
         holders = sorted({path for gpu in gpus for path in _holders(gpu)})
         states = "".join(f'<option value="{state}">{text(STATE_WORDS[state])}</option>' for state in STATES)
@@ -288,19 +289,20 @@ class _Page:
         )
 
     def _totals(self, record: Json) -> str:
-        there = [one for one in record["profiles"] if _is_there(record, one)]
-        rest = [one for one in record["profiles"] if one["available"] and one not in there]
+        there = [profile for profile in record["profiles"] if _is_there(record, profile)]
+        rest = [profile for profile in record["profiles"] if profile["available"] and profile not in there]
         if not there and not rest:
             return ""
         # On vSphere free vGPUs are the remaining capacity, so the creatable count would repeat the same number.
         names = ["Total", "In use", "Claimed", "Free", *(() if record["shares_room"] else ("Can be added",))]
         keys = ["total", "in_use", "claimed", "free", "available"][: len(names)]
         rows = "".join(
-            f'<tr data-profile="{text(one["short"])}"><th scope="row"><span class="swatch {self.colour(one["short"])}">'
-            f"</span>{text(one['short'])}</th>"
-            + "".join(f'<td class="n{"" if one[key] else " zero"}">{one[key]}</td>' for key in keys)
+            f'<tr data-profile="{text(profile["short"])}"><th scope="row">'
+            f'<span class="swatch {self.colour(profile["short"])}">'
+            f"</span>{text(profile['short'])}</th>"
+            + "".join(f'<td class="n{"" if profile[key] else " zero"}">{profile[key]}</td>' for key in keys)
             + "</tr>"
-            for one in there
+            for profile in there
         )
         head = '<th scope="col">Profile</th>' + "".join(f'<th scope="col" class="n">{name}</th>' for name in names)
         table = (
@@ -321,11 +323,11 @@ class _Page:
         if not record["requests"]:
             return ""
         rows = "".join(
-            f'<tr><th scope="row">{text(one["holder"]["path"])}</th><td class="k">'
-            f'<span class="swatch {self.colour(one["short"])}"></span>'
-            f"{one['count']} {TIMES} {text(one['short'])}</td><td>{text(one['node'] or 'any node')}</td>"
-            f"<td>{text(_request_words(one))}</td></tr>"
-            for one in record["requests"]
+            f'<tr><th scope="row">{text(request["holder"]["path"])}</th><td class="k">'
+            f'<span class="swatch {self.colour(request["short"])}"></span>'
+            f"{request['count']} {TIMES} {text(request['short'])}</td><td>{text(request['node'] or 'any node')}</td>"
+            f"<td>{text(_request_words(request))}</td></tr>"
+            for request in record["requests"]
         )
         return (
             '<div class="panel"><div class="scroll"><table class="requests">'
@@ -335,7 +337,7 @@ class _Page:
         )
 
     def _node(self, record: Json, node: Json, after: Mapping[str, Json] | None) -> str:
-        restarts, findings = restarts_of(node), {one["text"] for one in findings_of(node)}
+        restarts, findings = restarts_of(node), {finding["text"] for finding in findings_of(node)}
         badges = "".join(
             f'<span class="badge warn">{text(words)}</span>'
             for words in (
@@ -364,8 +366,8 @@ class _Page:
         later = after.get(gpu["name"]) if after is not None else None
         changed = later is not None and _differs(gpu, later)
         shown = later if later is not None and changed else gpu
-        profiles = {one["short"] for one in (*gpu["vgpus"], *gpu["available_profiles"])}
-        states = {one["state"] for one in gpu["vgpus"]}
+        profiles = {vgpu["short"] for vgpu in (*gpu["vgpus"], *gpu["available_profiles"])}
+        states = {vgpu["state"] for vgpu in gpu["vgpus"]}
         badges = span("badge", MODES.get(gpu["mode"], str(gpu["mode"] or "")))
         if gpu["restart_pending"]:
             badges += '<span class="badge warn">restart pending</span>'
@@ -399,10 +401,10 @@ class _Page:
         if not gpu["vgpus"]:
             return ""
         rows = "".join(
-            f'<tr data-name="{text(one["name"] or "")}"><th scope="row">{text(one["short"])}</th>'
-            f"<td>{text(_state_words(one))}</td><td>{text(', '.join(map(holder_words, one['holders'])) or '-')}</td>"
-            f"<td>{text(gib(one['framebuffer_mib']))}</td><td>{text(one['name'] or 'not created yet')}</td></tr>"
-            for one in gpu["vgpus"]
+            f'<tr data-name="{text(vgpu["name"] or "")}"><th scope="row">{text(vgpu["short"])}</th>'
+            f"<td>{text(_state_words(vgpu))}</td><td>{text(', '.join(map(holder_words, vgpu['holders'])) or '-')}</td>"
+            f"<td>{text(gib(vgpu['framebuffer_mib']))}</td><td>{text(vgpu['name'] or 'not created yet')}</td></tr>"
+            for vgpu in gpu["vgpus"]
         )
         return (
             f'<details class="list"><summary>{counted(len(gpu["vgpus"]), "vGPU")} as a table</summary>'
@@ -424,7 +426,7 @@ class _Page:
             ("Notes", "notes"),
         ):
             if plan.get(key):
-                items = "".join(f"<li>{text(one)}</li>" for one in plan[key])
+                items = "".join(f"<li>{text(line)}</li>" for line in plan[key])
                 parts.append(f'<div class="{key}"><h3>{heading}</h3><ul>{items}</ul></div>')
             elif key == "stops":
                 parts.append(f'<div class="stops"><h3>{heading}</h3>{none("None.")}</div>')
@@ -446,9 +448,9 @@ def _differs(gpu: Json, later: Json | None) -> bool:
     if later is None:
         return False
 
-    def shape(one: Json) -> Any:
-        vgpus = [(vgpu["name"], vgpu["profile"], vgpu["requested"], _paths(vgpu)) for vgpu in one["vgpus"]]
-        return vgpus, one["geometry"], one["mode"], one["vgpu_enabled"]
+    def shape(record: Json) -> Any:
+        vgpus = [(vgpu["name"], vgpu["profile"], vgpu["requested"], _paths(vgpu)) for vgpu in record["vgpus"]]
+        return vgpus, record["geometry"], record["mode"], record["vgpu_enabled"]
 
     return bool(shape(gpu) != shape(later))
 
@@ -461,14 +463,14 @@ def _holders(gpu: Json) -> list[str]:
     return sorted({path for vgpu in gpu["vgpus"] for path in _paths(vgpu)})
 
 
-def _is_there(record: Json, one: Json) -> bool:
-    return bool(one["in_use"] or one["claimed"] or (one["total"] and not record["shares_room"]))
+def _is_there(record: Json, profile: Json) -> bool:
+    return bool(profile["in_use"] or profile["claimed"] or (profile["total"] and not record["shares_room"]))
 
 
-def _request_words(one: Json) -> str:
-    if one["restart_pending"]:
+def _request_words(request: Json) -> str:
+    if request["restart_pending"]:
         return "gets them at its next restart"
-    return "has them" if one["state"] == "in_use" else "takes them when it starts"
+    return "has them" if request["state"] == "in_use" else "takes them when it starts"
 
 
 def _state_words(vgpu: Json) -> str:
@@ -478,9 +480,10 @@ def _state_words(vgpu: Json) -> str:
 
 def _gpu_notes(gpu: Json) -> str:
     found = {
-        one["text"]: one for one in (*gpu["findings"], *(one for vgpu in gpu["vgpus"] for one in vgpu["findings"]))
+        finding["text"]: finding
+        for finding in (*gpu["findings"], *(finding for vgpu in gpu["vgpus"] for finding in vgpu["findings"]))
     }
-    certainty = [{"text": one, "restart": ""} for one in gpu["notes"]]
+    certainty = [{"text": note, "restart": ""} for note in gpu["notes"]]
     return notes([*found.values(), *certainty])
 
 

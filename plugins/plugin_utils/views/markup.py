@@ -61,7 +61,7 @@ def notes(findings: Sequence[Json]) -> str:
     """List findings, each with the object to restart."""
     if not findings:
         return ""
-    items = "".join(f"<li>{_restart(one['restart'])}{text(one['text'])}</li>" for one in findings)
+    items = "".join(f"<li>{_restart(finding['restart'])}{text(finding['text'])}</li>" for finding in findings)
     return f'<ul class="notes" aria-label="Findings">{items}</ul>'
 
 
@@ -101,11 +101,11 @@ def percent(part: float) -> str:
 def fitting(available: Iterable[Json], key: str) -> list[str]:
     """Return the profiles that fit, by size: two of `A2-4A/C/Q`. Profiles that differ only in series share an entry."""
     together: dict[tuple[int, str], list[str]] = {}
-    for one in available:
-        found = _SERIES.fullmatch(one["short"])
-        size, series = (found["size"], found["series"]) if found else (one["short"], "")
-        if one[key]:
-            together.setdefault((one[key], size), []).append(series)
+    for profile in available:
+        found = _SERIES.fullmatch(profile["short"])
+        size, series = (found["size"], found["series"]) if found else (profile["short"], "")
+        if profile[key]:
+            together.setdefault((profile[key], size), []).append(series)
     return [
         f"{count} {TIMES} {size}{'/'.join(sorted(filter(None, series)))}" for (count, size), series in together.items()
     ]

@@ -111,18 +111,18 @@ def capacity_samples(record: Record, at: float) -> Samples:
             add(f"{level}{suffix}", counts[key], **labels)
 
     add("vgpu_fleet_info", 1, version=record["version"])
-    for one in record["profiles"]:
-        add_counts("vgpu_fleet_vgpus", one, profile=one["short"])
-        add("vgpu_fleet_vgpus_available", one["available"], profile=one["short"])
-        if one["profile"] in detailed:
-            for counts in _counting(one["nodes"]):
-                add_counts("vgpu_fleet_node_vgpus", counts, node=counts["node"], profile=one["short"])
+    for profile in record["profiles"]:
+        add_counts("vgpu_fleet_vgpus", profile, profile=profile["short"])
+        add("vgpu_fleet_vgpus_available", profile["available"], profile=profile["short"])
+        if profile["profile"] in detailed:
+            for counts in _counting(profile["nodes"]):
+                add_counts("vgpu_fleet_node_vgpus", counts, node=counts["node"], profile=profile["short"])
     for node in record["nodes"]:
         if node["gpus"]:
             add("vgpu_fleet_node_usable", int(not node["unavailable_reason"]), node=node["name"])
     for node, gpu in gpus_of(record):
         place = {"node": node["name"], "gpu": gpu["name"]}
-        for counts in _counting(one for one in gpu["profiles"] if one["profile"] in detailed):
+        for counts in _counting(profile for profile in gpu["profiles"] if profile["profile"] in detailed):
             add_counts("vgpu_fleet_gpu_vgpus", counts, **place, profile=counts["short"])
         add("vgpu_fleet_gpu_vgpus_drifted", gpu["drifted"], **place)
         add("vgpu_fleet_gpu_vgpus_unusable", gpu["unusable"], **place)
@@ -207,7 +207,9 @@ def _detailed(record: Record) -> set[str]:
     An empty GPU can take dozens of profiles, so only profiles that VMs of the cluster have are included.
     """
     return {
-        one["profile"] for one in record["profiles"] if not record["shares_room"] or one["in_use"] or one["claimed"]
+        profile["profile"]
+        for profile in record["profiles"]
+        if not record["shares_room"] or profile["in_use"] or profile["claimed"]
     }
 
 
@@ -221,4 +223,6 @@ def _counting(found: Iterable[Record]) -> Iterator[Record]:
 def _findings(record: Record) -> Counter[str]:
     every = [*record["findings"], *(finding for node in record["nodes"] for finding in findings_of(node))]
     # A VM's finding is in the record once for each of its vGPUs.
-    return Counter(kind for kind, _device, _text in {(one["kind"], one["device"], one["text"]) for one in every})
+    return Counter(
+        kind for kind, _device, _text in {(finding["kind"], finding["device"], finding["text"]) for finding in every}
+    )

@@ -42,8 +42,8 @@ def plan_page(plan: Mapping[str, Any], at: float, *, run: str, existing: str = "
     kept = _read(existing)
     plans: list[Json] = kept["plans"] if kept.get("run") == run else []
     name = plan["before"]["cluster"]
-    others = [one for one in plans if one["before"]["cluster"] != name]
-    plans = sorted([*others, dict(plan)], key=lambda one: str(one["before"]["cluster"]))
+    others = [other for other in plans if other["before"]["cluster"] != name]
+    plans = sorted([*others, dict(plan)], key=lambda other: str(other["before"]["cluster"]))
     return _with_data(plan_map(plans, generated=_when(at)), {"run": run, "plans": plans})
 
 

@@ -76,8 +76,8 @@ def fleet_plan(
 def plan_lines(plan: Result) -> list[str]:
     """Summarize a plan in a few lines, for a log or an approval."""
     lines = [f"{number}. {step}" for number, step in enumerate(plan["steps"], 1)] or ["Nothing is left to change."]
-    lines += [f"Stopped: {one}" for one in plan["stops"]]
-    return lines + [f"Note: {one}" for one in plan["notes"]]
+    lines += [f"Stopped: {stop}" for stop in plan["stops"]]
+    return lines + [f"Note: {note}" for note in plan["notes"]]
 
 
 def _flat(results: Any) -> Iterator[Result]:
@@ -88,8 +88,8 @@ def _flat(results: Any) -> Iterator[Result]:
         elif not results.get("skipped"):
             yield results
     elif isinstance(results, Iterable) and not isinstance(results, str):
-        for one in results:
-            yield from _flat(one)
+        for result in results:
+            yield from _flat(result)
 
 
 @dataclass
@@ -124,8 +124,8 @@ class _Work:
                 f"vGPU {name} is not what was requested and stays as it is." for name in plan.get("drifted") or ()
             ]
         self.notes += [
-            f"GPU {one['gpu']} is still changing ({one['reason']}), so the plan may change with it."
-            for one in result.get("unsettled") or ()
+            f"GPU {gpu['gpu']} is still changing ({gpu['reason']}), so the plan may change with it."
+            for gpu in result.get("unsettled") or ()
         ]
 
     def _steps(self, steps: Sequence[Result]) -> None:
@@ -170,7 +170,7 @@ class _Work:
             for vm, path in zip(work["vms"], vms, strict=True):
                 holder = holders.get(path, Holder(vm["name"], vm["namespace"]))
                 claims += [
-                    UnboundRequest(one["profile"], one["count"], holder) for one in _resolved(fleet, vm["after"])
+                    UnboundRequest(vgpu["profile"], vgpu["count"], holder) for vgpu in _resolved(fleet, vm["after"])
                 ]
                 if holder.running:
                     self.steps.append(f"Start VM {path} with {_listed(vm['after']) or 'no vGPUs'}")
@@ -213,9 +213,9 @@ class _Work:
             for number in range(new)
         ]
         claims = [
-            UnboundRequest(one["profile"], one["count"], holder)
+            UnboundRequest(vgpu["profile"], vgpu["count"], holder)
             for holder in holders
-            for one in _resolved(fleet, pool.get("vgpus") or ())
+            for vgpu in _resolved(fleet, pool.get("vgpus") or ())
         ]
         self.fleet = _holding(fleet, claims)
 
@@ -282,7 +282,8 @@ def _without(fleet: Fleet, vms: Iterable[str]) -> Fleet:
 
     def released(gpu: Gpu) -> Gpu:
         slots = tuple(
-            replace(slot, holders=tuple(one for one in slot.holders if one.path not in gone)) for slot in gpu.slots
+            replace(slot, holders=tuple(holder for holder in slot.holders if holder.path not in gone))
+            for slot in gpu.slots
         )
         return replace(gpu, slots=slots)
 
@@ -292,7 +293,7 @@ def _without(fleet: Fleet, vms: Iterable[str]) -> Fleet:
 
 def _laid_out(fleet: Fleet, names: Iterable[str], layout: Sequence[Result]) -> Fleet:
     """Return the fleet in which each GPU has exactly these vGPUs. Matching vGPUs stay in their slots."""
-    wanted = [(one["profile"], int(one["count"])) for one in _resolved(fleet, layout)]
+    wanted = [(vgpu["profile"], int(vgpu["count"])) for vgpu in _resolved(fleet, layout)]
 
     def change(gpu: Gpu) -> Gpu:
         left = Counter(dict(wanted))
@@ -329,10 +330,10 @@ def _resolved(fleet: Fleet, vgpus: Iterable[Result]) -> list[Json]:
     """Return the vGPUs with the profile names of the cluster, whatever their spelling."""
     known = {parsed.key: name for name in fleet.type_names() if (parsed := parse_or_none(name))}
     found = []
-    for one in vgpus:
-        parsed = parse_or_none(one["profile"])
-        name = known.get(parsed.key, one["profile"]) if parsed else one["profile"]
-        found.append({"profile": name, "count": int(one.get("count", 1))})
+    for vgpu in vgpus:
+        parsed = parse_or_none(vgpu["profile"])
+        name = known.get(parsed.key, vgpu["profile"]) if parsed else vgpu["profile"]
+        found.append({"profile": name, "count": int(vgpu.get("count", 1))})
     return found
 
 
@@ -344,7 +345,7 @@ def _holders(fleet: Fleet) -> Iterator[Holder]:
 
 
 def _listed(vgpus: Iterable[Result]) -> str:
-    return ", ".join(f"{one.get('count', 1)} x {short_name(one['profile'])}" for one in vgpus)
+    return ", ".join(f"{vgpu.get('count', 1)} x {short_name(vgpu['profile'])}" for vgpu in vgpus)
 
 
 def _summary(steps: Sequence[str], stops: int, gpus: Collection[str] = ()) -> str:

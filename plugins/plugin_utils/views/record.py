@@ -86,7 +86,7 @@ def fleet_record(info: Result, availability: Result | None = None, *, cluster: s
         "profiles": view.profiles(),
         "nodes": nodes,
         "requests": [_request(claim) for claim in view.claims()],
-        "findings": [_finding(one) for one in info.get("findings") or () if one["device"] not in placed],
+        "findings": [_finding(item) for item in info.get("findings") or () if item["device"] not in placed],
     }
 
 
@@ -203,23 +203,23 @@ class _HarvesterView(_View):
         ]
 
     def available_profiles(self, node: Result, gpu: Result) -> list[Record]:
-        owner, one = self.gpus[gpu["name"]]
+        owner, device = self.gpus[gpu["name"]]
         if not owner.usable:
             return []
-        site = classify_slots(one, owner)
+        site = classify_slots(device, owner)
         # Most GPUs of a large fleet are alike and have the same capacity.
         if site.likeness not in self._room:
             names = {name for slot in site.empty for name in slot.offered or ()}
             # In MIG mode the driver lists only the types of existing instances, although more instances may be
             # possible.
-            if one.mode == MIG or any(slot.offered is None for slot in site.empty):
-                names |= {name for board in one.boards for name in catalog.type_names(board)}
+            if device.mode == MIG or any(slot.offered is None for slot in site.empty):
+                names |= {name for board in device.boards for name in catalog.type_names(board)}
             means = AllowedChanges(mig=True)
             counts = {
                 name: max_additional(site, parsed.key, name, means) for name in names if (parsed := parse_or_none(name))
             }
             self._room[site.likeness] = _available(counts)
-        return [dict(one) for one in self._room[site.likeness]]
+        return [dict(room) for room in self._room[site.likeness]]
 
     def geometry(self, gpu: Result, vgpus: Iterable[Record]) -> list[Record]:
         if gpu["mode"] != MIG:
@@ -291,7 +291,7 @@ def _gpu(view: _View, node: Result, gpu: Result) -> Record:
     states = Counter(vgpu["state"] for vgpu in vgpus)
     used = sum(vgpu["framebuffer_mib"] or 0 for vgpu in vgpus if vgpu["profile"])
     geometry = view.geometry(gpu, vgpus)
-    cut = sum((one["framebuffer_mib"] or 0) * one["count"] for one in geometry)
+    cut = sum((instance["framebuffer_mib"] or 0) * instance["count"] for instance in geometry)
     boards = gpu.get("possible_boards") or []
     return {
         "name": gpu["name"],
@@ -358,26 +358,26 @@ def _sums(nodes: Sequence[Result]) -> Record:
 
 
 def _profiles(found: Iterable[Result], more: str | None) -> list[Record]:
-    def counts(one: Result) -> Record:
+    def counts(profile: Result) -> Record:
         return {
-            "total": one["allocatable"],
-            "in_use": one["in_use"],
-            "claimed": one["claimed"],
-            "free": one["free"],
-            "available": one[more] if more else one["free"],
+            "total": profile["allocatable"],
+            "in_use": profile["in_use"],
+            "claimed": profile["claimed"],
+            "free": profile["free"],
+            "available": profile[more] if more else profile["free"],
         }
 
     listed = [
         {
-            "profile": one["profile"],
-            "short": short_name(one["profile"]),
-            "framebuffer_mib": framebuffer_of(one["profile"]),
-            **counts(one),
-            "nodes": [{"node": node["node"], **counts(node)} for node in one["nodes"]],
+            "profile": profile["profile"],
+            "short": short_name(profile["profile"]),
+            "framebuffer_mib": framebuffer_of(profile["profile"]),
+            **counts(profile),
+            "nodes": [{"node": node["node"], **counts(node)} for node in profile["nodes"]],
         }
-        for one in found
+        for profile in found
     ]
-    return sorted(listed, key=lambda one: _largest_first(one["profile"]))
+    return sorted(listed, key=lambda item: _largest_first(item["profile"]))
 
 
 def _available(counts: Mapping[str, int]) -> list[Record]:

@@ -92,5 +92,5 @@ def _vm(plan: Json, result: Result) -> None:
 
 
 def _listed(vgpus: Iterable[Result]) -> str:
-    counts = Counter(short_name(one["profile"]) for one in vgpus)
+    counts = Counter(short_name(vgpu["profile"]) for vgpu in vgpus)
     return ", ".join(f"{count} x {name}" for name, count in sorted(counts.items())) or "no vGPUs"

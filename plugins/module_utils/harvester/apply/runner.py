@@ -277,7 +277,7 @@ class StepRunner:
         self._found_done: list[Step] = []
         # GPUs to which a request was sent.
         self._asked: set[str] = set()
-        self.outcome = RunResult(snapshot)
+        self.result = RunResult(snapshot)
         self._steps: Sequence[Step] = ()
         self._conditions: Sequence[Condition] = ()
         self._watched: Sequence[str] = ()
@@ -302,19 +302,19 @@ class StepRunner:
                 if self.waits:
                     self._reach([*self._conditions_of_steps(), *conditions], seen)
             except FleetError as error:
-                error.changed = bool(self.outcome.done)
+                error.changed = bool(self.result.done)
                 raise
             changes: dict[str, Any] = {OBSERVABLE[path]: seen.listing(path) for path in listings}
             boards = {gpu.name: gpu.boards for gpu in self._snapshot.fleet.gpus}
-            self.outcome.snapshot = replace(self._snapshot, **changes, boards=boards)
-        return self.outcome
+            self.result.snapshot = replace(self._snapshot, **changes, boards=boards)
+        return self.result
 
     def _missing(self, seen: Watcher) -> list[tuple[Condition, str]]:
         conditions = [*self._conditions_of_steps(), *self._conditions]
         return [(condition, text) for condition in conditions if (text := condition.missing(seen))]
 
     def _waiting_nodes(self, seen: Watcher) -> set[str]:
-        done = set(self.outcome.done)
+        done = set(self.result.done)
         return {condition.node for condition, _text in self._missing(seen)} | {
             step.node for step in self._steps if step not in done
         }
@@ -324,8 +324,8 @@ class StepRunner:
         missing = self._missing(seen)
         by_node = Counter(condition.node for condition, _text in missing)
         parts = []
-        if len(self.outcome.done) < len(self._steps):
-            parts.append(f"{len(self.outcome.done)} of {len(self._steps)} changes requested")
+        if len(self.result.done) < len(self._steps):
+            parts.append(f"{len(self.result.done)} of {len(self._steps)} changes requested")
         parts += [f"node {node}: {count} not ready yet" for node, count in sorted(by_node.items())[:NAMED]]
         if len(by_node) > NAMED:
             parts.append(f"{len(by_node) - NAMED} more nodes")
@@ -395,7 +395,7 @@ class StepRunner:
 
     def send(self, step: Step, seen: Watcher) -> None:
         self.ask(step, seen)
-        self.outcome.done.append(step)
+        self.result.done.append(step)
 
     def found_done(self, step: Step, seen: Watcher) -> bool:
         """Return whether a vGPU is already enabled as the step requests. The task also waits for such a vGPU."""
@@ -450,7 +450,7 @@ class StepRunner:
 
     def _conditions_of_steps(self) -> list[Condition]:
         """Return the conditions for the final state of each vGPU that steps change."""
-        last = {step.slot: step for step in (*self.outcome.done, *self._found_done) if step.slot}
+        last = {step.slot: step for step in (*self.result.done, *self._found_done) if step.slot}
         return [
             VgpuConfigured(slot, step.node, step.after, self.version)
             if step.after
@@ -471,7 +471,7 @@ class StepRunner:
         if len(stuck) < len(short):
             raise self.timed_out([condition for condition in short if condition not in stuck], seen)
         for condition in stuck:
-            self.outcome.warnings.append(
+            self.result.warnings.append(
                 f"Node {condition.node}: {condition.missing(seen)} for {condition.resource}, though all are configured."
                 " Its device plugin has lost count of a vGPU that was enabled again;"
                 f" restart the {r.PCIDEVICES_DAEMONSET} pod on that node: {r.restart_command(condition.node)}"

@@ -284,7 +284,7 @@ def unchanged(snapshot: Snapshot) -> Plan:
 
 def plan(
     snapshot: Snapshot,
-    wish: HostGraphicsRequest,
+    request: HostGraphicsRequest,
     *,
     named: Sequence[str] = (),
     restart_xorg: bool = True,
@@ -299,14 +299,14 @@ def plan(
     `restart_pending`.
     """
     hosts = _gpu_hosts(snapshot, named)
-    _check_devices(hosts, wish)
+    _check_devices(hosts, request)
     warnings: list[str] = []
     changes: list[HostChange] = []
     in_use: list[str] = []
     interrupted: list[str] = []
     users: dict[str, None] = {}
     for host in hosts:
-        after = _configure(host, wish, warnings)
+        after = _configure(host, request, warnings)
         write = _differs(host, after)
         touched = {gpu.address for gpu in host.gpus if configured(host, gpu) != configured(after, gpu)}
         for gpu in host.gpus:
@@ -367,15 +367,15 @@ def _gpu_hosts(snapshot: Snapshot, named: Sequence[str]) -> list[HostFacts]:
     return found
 
 
-def _check_devices(hosts: Sequence[HostFacts], wish: HostGraphicsRequest) -> None:
+def _check_devices(hosts: Sequence[HostFacts], request: HostGraphicsRequest) -> None:
     there = {gpu.address.casefold() for host in hosts for gpu in host.gpus}
-    for device in wish.devices:
+    for device in request.devices:
         if device.address not in there:
             raise NothingSelected(
                 f"No GPU of host {join_names(host.name for host in hosts)} has the PCI id {device.address}.",
                 hint=f"There are: {join_names(there, limit=20)}.",
             )
-    if wish.sets_modes:
+    if request.sets_modes:
         old = [host for host in hosts if host.numbers < MODES_SINCE]
         if old:
             versions = join_names(f"{host.name} has {host.version}" for host in old)
@@ -384,10 +384,10 @@ def _check_devices(hosts: Sequence[HostFacts], wish: HostGraphicsRequest) -> Non
             )
 
 
-def _configure(host: HostFacts, wish: HostGraphicsRequest, warnings: list[str]) -> HostFacts:
+def _configure(host: HostFacts, request: HostGraphicsRequest, warnings: list[str]) -> HostFacts:
     devices = dict(host.configured)
     for gpu in host.gpus:
-        asked = wish.device(gpu.address)
+        asked = request.device(gpu.address)
         now = configured(host, gpu)
         if gpu.graphics_type == DIRECT:
             if asked.graphics_type or asked.vgpu_mode:
@@ -396,8 +396,8 @@ def _configure(host: HostFacts, wish: HostGraphicsRequest, warnings: list[str]) 
                     hint="Switch passthrough off for it first.",
                 )
             continue
-        kind = asked.graphics_type or wish.graphics_type or now.graphics_type
-        mode = asked.vgpu_mode or wish.vgpu_mode
+        kind = asked.graphics_type or request.graphics_type or now.graphics_type
+        mode = asked.vgpu_mode or request.vgpu_mode
         if mode and gpu.vgpu_mode == MIG_MODE:
             if asked.vgpu_mode:
                 raise NotSettable(
@@ -416,8 +416,8 @@ def _configure(host: HostFacts, wish: HostGraphicsRequest, warnings: list[str]) 
         devices[gpu.address] = ConfiguredGraphics(kind, mode or now.vgpu_mode)
     return replace(
         host,
-        default_type=wish.graphics_type or host.default_type,
-        policy=wish.assignment_policy or host.policy,
+        default_type=request.graphics_type or host.default_type,
+        policy=request.assignment_policy or host.policy,
         configured=devices,
     )
 
