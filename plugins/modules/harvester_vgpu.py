@@ -25,8 +25,9 @@ description:
   - If a GPU is still changing, for example because vGPUs were just disabled, the module waits up to O(wait_timeout)
     until the GPU has settled before it plans. In check mode it does not wait and warns that the result is not final.
   - No VM starts with a vGPU whose type is not in KubeVirt's list of permitted devices, and Harvester's controllers can
-    lose types from the list. The module adds lost types of its vGPUs. Without the right to do so, the task fails with
-    the error code V(not_permitted).
+    lose types from the list. The module waits for them, then adds lost types of its vGPUs and returns them in
+    RV(permitted). Without the right to do so, the task fails with the error code V(not_permitted). With O(wait=false)
+    it only warns.
   - If another user changes one of the devices during the task, the task stops immediately with the error code
     V(changed_by_other) and names the writer.
 options:
@@ -375,6 +376,14 @@ plan:
       type: list
       elements: dict
       sample: []
+permitted:
+  description:
+    - Resources that the task added to KubeVirt's list of permitted devices, or would add in check mode. Without O(wait)
+      the task adds none.
+  returned: success
+  type: list
+  elements: str
+  sample: []
 unsettled:
   description:
     - GPUs that affect the result and were still changing when it was computed, for example because vGPUs were just

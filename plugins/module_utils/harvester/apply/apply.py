@@ -32,6 +32,8 @@ class ApplyResult:
     warnings: Sequence[str] = ()
     # The last state that was watched. None if the task did not wait.
     snapshot: Snapshot | None = None
+    # Resources that were or would be added to KubeVirt's list of permitted devices.
+    permitted: Sequence[str] = ()
 
 
 def apply_steps(
@@ -56,29 +58,43 @@ def apply_steps(
     if not steps and (
         check_mode or not wait or not any(condition.missing(cluster.snapshot) for condition in conditions)
     ):
-        return ApplyResult(after, steps, _unpermitted(cluster, conditions))
+        return _predicted(cluster, steps, conditions, after, wait=wait)
     # Most tasks have nothing to apply and do not need the runner.
     from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.apply import runner
 
     if check_mode:
         runner.dry_run(cluster.api, cluster.snapshot, steps)
-        return ApplyResult(after, steps, _unpermitted(cluster, conditions))
+        return _predicted(cluster, steps, conditions, after, wait=wait)
     if journal:
         journal.plan(cluster.snapshot, runner.steps_by_gpu(steps))
     step_runner = runner.StepRunner(cluster.api, cluster.snapshot, wait=wait, seconds=seconds, journal=journal)
     done = step_runner.run(steps, conditions)
-    return ApplyResult(done.snapshot.fleet, done.steps(steps), done.warnings, done.snapshot)
+    return ApplyResult(done.snapshot.fleet, done.steps(steps), done.warnings, done.snapshot, done.permitted)
+
+
+def _predicted(
+    cluster: Cluster, steps: Sequence[Step], conditions: Sequence[Condition], after: Fleet, *, wait: bool
+) -> ApplyResult:
+    """Return the result of a task that is in check mode or does not wait.
+
+    Warn about types that vGPUs have and KubeVirt does not permit. Only a task that waits adds them to the list.
+    """
+    lacking = _unpermitted(cluster, conditions)
+    if not lacking:
+        return ApplyResult(after, steps)
+    remedy = "The task adds it to the list of permitted devices, unless Harvester does." if wait else REPAIR_HINT
+    warning = f"KubeVirt does not permit {join_names(lacking)}, so no VM can start. {remedy}"
+    return ApplyResult(after, steps, [warning], permitted=lacking if wait else ())
 
 
 def _unpermitted(cluster: Cluster, conditions: Sequence[Condition]) -> list[str]:
-    """Return a warning about types that vGPUs have and KubeVirt does not permit, for a task that does not wait."""
+    """Return the resources of existing vGPUs that the task is about and KubeVirt does not permit."""
     existing = {cluster.version.resource(name) for name in cluster.snapshot.fleet.not_permitted or ()}
-    lacking = [
+    return [
         condition.resource
         for condition in conditions
         if isinstance(condition, VgpuTypePermitted) and condition.resource in existing
     ]
-    return [f"KubeVirt does not permit {join_names(lacking)}, so no VM can start. {REPAIR_HINT}"] if lacking else []
 
 
 def _refuse_held(cluster: Cluster, steps: Sequence[Step]) -> None:

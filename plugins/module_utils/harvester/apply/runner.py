@@ -134,11 +134,12 @@ class NotPermitted(FleetError):
 
     code = "not_permitted"
 
-    def __init__(self, resources: Sequence[str]) -> None:
+    def __init__(self, resources: Sequence[str], *, forbidden: bool) -> None:
+        grant = f"Grant the right to patch kubevirts in namespace {r.SYSTEM_NAMESPACE}, or ask an administrator. "
         super().__init__(
             f"KubeVirt does not permit {join_names(resources)}: its list of permitted devices lacks it, so no VM can"
             " start with it.",
-            hint=REPAIR_HINT,
+            hint=f"{grant if forbidden else ''}{REPAIR_HINT}",
         )
 
 
@@ -155,6 +156,8 @@ class RunResult:
     snapshot: Snapshot
     done: list[Step] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
+    # Resources that were added to KubeVirt's list of permitted devices.
+    permitted: list[str] = field(default_factory=list)
 
     def steps(self, planned: Sequence[Step]) -> list[Step]:
         """Return the steps in the order of the plan, which GPUs that are changed in parallel do not keep."""
@@ -302,7 +305,7 @@ class StepRunner:
                 if self.waits:
                     self._reach([*self._conditions_of_steps(), *conditions], seen)
             except FleetError as error:
-                error.changed = bool(self.result.done)
+                error.changed = bool(self.result.done or self.result.permitted)
                 raise
             changes: dict[str, Any] = {OBSERVABLE[path]: seen.listing(path) for path in listings}
             boards = {gpu.name: gpu.boards for gpu in self._snapshot.fleet.gpus}
@@ -477,10 +480,13 @@ class StepRunner:
                 f" restart the {r.PCIDEVICES_DAEMONSET} pod on that node: {r.restart_command(condition.node)}"
             )
         lacking = self._await(permits, seen, seconds=self.patience)
-        if lacking and self._restore({condition.resource for condition in lacking}, seen):
+        if not lacking:
+            return
+        may_patch = self._restore({condition.resource for condition in lacking}, seen)
+        if may_patch:
             lacking = self._await(lacking, seen, seconds=self.patience)
         if lacking:
-            raise NotPermitted([condition.resource for condition in lacking])
+            raise NotPermitted([condition.resource for condition in lacking], forbidden=not may_patch)
 
     def _restore(self, lost: Collection[str], seen: Watcher) -> bool:
         """Add types of these vGPUs to KubeVirt's list again, and return whether the user may do so.
@@ -499,6 +505,9 @@ class StepRunner:
                 break
             try:
                 seen.put(r.KUBEVIRTS, self._api.patch(path, patch))
+                changed = patch["spec"]["configuration"]["permittedHostDevices"].values()
+                written = {entry["resourceName"] for entries in changed for entry in entries}
+                self.result.permitted += sorted(written & set(lost))
                 break
             except Forbidden:
                 return False

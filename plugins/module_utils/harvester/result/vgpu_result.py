@@ -34,12 +34,13 @@ class VgpuResult(GpuTaskResult[VgpuPlan]):
         same = tuple(self.applied.steps) == plan.steps
         after = plan.after if same else after_steps(plan.fleet, self.applied.steps)
         return {
-            "changed": bool(plan.steps) or task.changed,
+            "changed": bool(plan.steps or self.applied.permitted) or task.changed,
             "vgpus": vgpus,
             "profiles": profile_records(vgpus, plan.version),
             "plan": {**plan.plan.as_dict(), "steps": self.steps},
             "finished": task.finished,
             "undone": task.undone,
             "unsettled": self.unsettled,
+            "permitted": list(self.applied.permitted),
             "diff": diff(plan.fleet, after, plan.touched),
         }
