@@ -24,9 +24,12 @@ APPROVALS = "workflow_approval_templates"
 SYNCS = "project_updates"
 # Fields of new objects that modules rely on. AWX stores a null that it does not accept as its own default.
 DEFAULTS: dict[str, Json] = {
-    "projects": {"scm_revision": "", "summary_fields": {}},
+    "projects": {"scm_revision": "", "summary_fields": {}, "default_environment": None},
     "inventories": {"kind": "", "host_filter": None},
     "execution_environments": {"pull": "", "credential": None},
+    "job_templates": {"project": None, "inventory": None, "execution_environment": None},
+    "workflow_job_templates": {"inventory": None},
+    "inventory_sources": {"inventory": None, "source_project": None, "execution_environment": None},
 }
 NOTIFICATIONS = tuple(f"notification_templates_{event}" for event in ("started", "success", "error"))
 LISTS = {
@@ -49,6 +52,15 @@ PROMPTS = {
     "forks": "forks",
     "diff_mode": "diff_mode",
 }
+# Fields that refer to another object.
+USES = (
+    "project",
+    "inventory",
+    "execution_environment",
+    "source_project",
+    "default_environment",
+    "unified_job_template",
+)
 # Names that are unique in all of AWX, not only in an organization.
 UNIQUE = ("execution_environments", "organizations", "credential_types", "teams", "instance_groups")
 
@@ -78,6 +90,8 @@ class Awx:
         url = f"/api/v2/{kind}/{self._number}/"
         related = {"survey_spec": f"{url}survey_spec/"} if kind in TEMPLATES else {}
         thing: Json = {"id": self._number, "type": kind.removesuffix("s"), "url": url, "related": related}
+        # Labels are the only named objects without a description.
+        thing |= {"description": ""} if kind != "labels" else {}
         thing |= DEFAULTS.get(kind, {})
         self._objects.setdefault(kind, {})[self._number] = thing
         if kind in ROLES:
@@ -145,7 +159,9 @@ class Awx:
         """Nodes show the numbers of the nodes that follow."""
         if not thing["url"].startswith(f"/api/v2/{NODES}/"):
             return thing
-        return {**thing, **{relation: list(self._ids(thing, relation)) for relation in LISTS[NODES]}}
+        workflow = {"workflow_job_template": {"name": self.get(thing["workflow_job_template"])["name"]}}
+        followers = {relation: list(self._ids(thing, relation)) for relation in LISTS[NODES]}
+        return {**thing, "summary_fields": workflow, **followers}
 
     def _delete(self, kind: str, thing: Json) -> tuple[int, Json]:
         del self._objects[kind][thing["id"]]
@@ -155,6 +171,11 @@ class Awx:
         for schedule in list(self._objects.get("schedules", {}).values()):
             if schedule["unified_job_template"] == thing["id"]:
                 self._delete("schedules", schedule)
+        # AWX deletes what others use, and takes it away from them.
+        for other in (other for things in self._objects.values() for other in things.values()):
+            for field in USES:
+                if other.get(field) == thing["id"]:
+                    other[field] = None
         for numbers in self._related.values():
             numbers[:] = [number for number in numbers if number != thing["id"]]
         return 204, {}
@@ -256,7 +277,7 @@ class Awx:
 
     def _set(self, thing: Json, fields: Json) -> Json:
         thing |= {key: value for key, value in fields.items() if value is not None or key not in thing}
-        if "unified_job_template" in thing:
+        if thing.get("unified_job_template"):
             thing["related"]["unified_job_template"] = self.get(thing["unified_job_template"])["url"]
         return thing
 
@@ -280,6 +301,8 @@ class Awx:
         """Whether a field, or a field of a related object, has the value or one of the values."""
         name, _, rest = path.partition("__")
         if rest == "in":
+            if not value:
+                raise Refused("cannot provide empty value for __in")
             return str(thing.get(name)) in value.split(",")
         if rest:
             number = thing.get(name)

@@ -197,14 +197,109 @@ def test_two_organizations_are_set_up_and_one_is_removed(tmp_path: Path, warm: W
         assert removed.status == "successful", removed.shown
         twice = runs.playbook("awx_setup", absent)
         assert (twice.status, twice.changed) == ("successful", 0), twice.shown
-    assert "Inventory vgpu.fleet stays: it has hosts." in removed.shown
-    assert "Credential type Harvester kubeconfig stays: credentials use it." in removed.shown
+    assert "Inventory vgpu.fleet stays: its host edge-1 uses it." in removed.shown
+    assert "Credential type Harvester kubeconfig stays: the credential of somebody uses it." in removed.shown
     for kind in ("job_templates", "workflow_job_templates", "projects"):
         assert awx.in_organization(kind, "Research") == []
     assert [one["name"] for one in awx.in_organization("inventories", "Research")] == ["vgpu.fleet"]
     assert set(awx.all("job_templates")) == {template["name"] for template in FEW["awx_job_templates"]}
     assert set(awx.all("execution_environments")) == {"vgpu.fleet"}
     assert set(awx.all("credential_types")) == {"Harvester kubeconfig"}
+
+
+# The objects of FEW, as awx_setup_adopt and messages name them.
+OBJECTS = [
+    "credential type Harvester kubeconfig",
+    "credential type Rancher token",
+    "execution environment vgpu.fleet",
+    "project vgpu.fleet",
+    "inventory vgpu.fleet",
+    f"job template {CAPACITY}",
+    "job template vGPU drift on Harvester",
+]
+
+
+def test_objects_of_others_are_neither_changed_nor_removed(tmp_path: Path, warm: Warm) -> None:
+    """An upgrade from a version without marks, and a removal, take over what awx_setup_adopt names, no more."""
+    awx = filled()
+    plain = {**FEW, "awx_setup_image": "registry.example/vgpu-fleet-ee:0.1.0"}
+    absent = {**plain, "awx_setup_state": "absent"}
+    with served(awx) as address:
+        runs = runs_on(address, tmp_path, warm)
+        runs.playbook("awx_setup", plain)
+        for kind in ("credential_types", "execution_environments", "projects", "inventories", "job_templates"):
+            for thing in awx.everything(kind):
+                assert thing["description"].endswith("Managed by vgpu.fleet."), thing
+                thing["description"] = "Somebody's own"
+        awx.writes.clear()
+        refused = runs.playbook("awx_setup", {**plain, "awx_setup_image": "registry.example/other:1"})
+        assert refused.status == "failed"
+        for name in OBJECTS:
+            assert name in refused.failure
+        kept = runs.playbook("awx_setup", absent)
+        assert (kept.status, kept.changed) == ("successful", 0), kept.shown
+        for name in OBJECTS:
+            assert f"{name[0].upper()}{name[1:]} stays: this playbook did not create it." in kept.shown
+        mistaken = runs.playbook("awx_setup", {**plain, "awx_setup_adopt": ["projects vgpu.fleet"]})
+        assert mistaken.status == "failed"
+        assert "awx_setup_adopt has unknown objects: projects vgpu.fleet." in mistaken.failure
+        assert awx.writes == []
+
+        adopted = runs.playbook("awx_setup", {**plain, "awx_setup_adopt": OBJECTS})
+        assert adopted.status == "successful", adopted.shown
+        again = runs.playbook("awx_setup", plain)
+        assert (again.status, again.changed) == ("successful", 0), again.shown
+
+        # A template that somebody took over, in which the objects stay that it uses.
+        awx.all("job_templates")[CAPACITY]["description"] = "Somebody's own"
+        removed = runs.playbook("awx_setup", absent)
+        assert removed.status == "successful", removed.shown
+    assert set(awx.all("job_templates")) == {CAPACITY}
+    assert awx.all("job_templates")[CAPACITY]["project"]
+    for name in OBJECTS[2:5]:
+        assert f"{name[0].upper()}{name[1:]} stays: the job template {CAPACITY} uses it." in removed.shown
+
+
+def test_what_others_use_is_not_removed(tmp_path: Path, warm: Warm) -> None:
+    """A schedule, a workflow, an organization and an inventory source that somebody else made."""
+    awx = filled()
+    plain = {
+        **FEW,
+        "awx_setup_image": "registry.example/vgpu-fleet-ee:0.1.0",
+        "awx_setup_schedules": VARIABLES["awx_setup_schedules"],
+    }
+    with served(awx) as address:
+        runs = runs_on(address, tmp_path, warm)
+        done = runs.playbook("awx_setup", plain)
+        assert done.status == "successful", done.shown
+        drift = awx.all("job_templates")["vGPU drift on Harvester"]
+        capacity = awx.all("job_templates")[CAPACITY]
+        schedule = {"name": "Weekly {{ 1 + 1 }}", "unified_job_template": drift["id"], "rrule": SCHEDULE}
+        weekly = awx.add("schedules", schedule)
+        own = awx.add("workflow_job_templates", {"name": "Somebody's own", "organization": 1})
+        step = {"workflow_job_template": own["id"], "identifier": "first", "unified_job_template": capacity["id"]}
+        awx.add("workflow_job_template_nodes", step)
+        organization = awx.all("organizations")["Default"]
+        organization["default_environment"] = awx.all("execution_environments")["vgpu.fleet"]["id"]
+        project = awx.all("projects")["vgpu.fleet"]
+        awx.add("inventory_sources", {"name": "clusters of somebody", "source_project": project["id"]})
+        awx.writes.clear()
+        removed = runs.playbook("awx_setup", {**plain, "awx_setup_state": "absent"})
+        assert removed.status == "successful", removed.shown
+        shown = removed.shown
+        assert f"Job template {CAPACITY} stays: a step of the workflow Somebody's own uses it." in shown
+        assert "Job template vGPU drift on Harvester stays: the schedule Weekly ?? 1 + 1 ?? uses it." in shown
+        for kind in ("execution_environments", "projects", "inventories"):
+            assert "vgpu.fleet" in awx.all(kind)
+        del awx._objects["workflow_job_templates"][own["id"]], awx._objects["schedules"][weekly["id"]]
+        awx._objects["workflow_job_template_nodes"].clear()
+        removed = runs.playbook("awx_setup", {**plain, "awx_setup_state": "absent"})
+    assert removed.status == "successful", removed.shown
+    # The schedule of this playbook is deleted with its template.
+    for kind in ("job_templates", "inventories", "schedules"):
+        assert awx.everything(kind) == []
+    assert "Project vgpu.fleet stays: the inventory source clusters of somebody uses it." in removed.shown
+    assert "Execution environment vgpu.fleet stays: the organization Default uses it." in removed.shown
 
 
 @pytest.mark.parametrize(
