@@ -115,7 +115,7 @@ class _Rebalancer:
         for index in (giver, taker):
             load = self.tracker.load(index)
             heapq.heappush(self.takers, (load, self.tracker.positions[index], index))
-            heapq.heappush(self.givers, (-load, -index))
+            heapq.heappush(self.givers, (-load, -int(index)))
         return True
 
     def _taker(self) -> int | None:

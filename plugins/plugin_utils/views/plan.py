@@ -15,6 +15,7 @@ import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.model import (
@@ -265,7 +266,8 @@ def _after(fleet: Fleet, step: Result) -> Fleet:
         "remove_mig_instances": {"max_instances": {}, "instances": {}},
         "set_mode": {"mode": step["after"]},
     }
-    return _with_gpus(fleet, [step["gpu"]], lambda gpu: replace(gpu, **changes.get(action, {})))
+    changed = partial(replace, **changes.get(action, {}))
+    return _with_gpus(fleet, [step["gpu"]], changed)
 
 
 def _with_gpus(fleet: Fleet, names: Iterable[str], change: Any) -> Fleet:

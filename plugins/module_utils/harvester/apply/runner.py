@@ -88,6 +88,7 @@ NAMED = 5
 NAME_SECONDS = 10.0
 # A controller often writes the status between our read and our write, but rarely many times in a row.
 CONFLICTS = 10
+HTTP_CONFLICT = 409
 CONFLICT_PAUSE = 0.05
 
 G = TypeVar("G", bound=Condition)
@@ -410,6 +411,7 @@ class StepRunner:
 
     def ask(self, step: Step, seen: Watcher) -> None:
         """Send the patch of a step without recording the step as done."""
+        last: Conflict | None = None
         for attempt in range(CONFLICTS):
             seen.raise_if_aborted()
             path, name, body = patch_for(step, seen)
@@ -430,18 +432,20 @@ class StepRunner:
                     self._asked.discard(step.gpu)
                 raise _refusal(step, error) from error
             except Conflict as error:
+                last = error
                 time.sleep(CONFLICT_PAUSE * attempt)
                 found = self._read_again(path, name, seen)
                 # The answer of the server got lost: the write was already done when it was sent again.
                 if found is None or decision(path, found) != decision(path, merged(current or {}, body)):
-                    last = error
                     continue
                 answer = found
             self._foreign.sent(path, answer)
             seen.put(path, answer)
             return
         raise Conflict(
-            f"{step.slot or step.gpu} changes faster than it can be written.", status=last.status, hint="Run it again."
+            f"{step.slot or step.gpu} changes faster than it can be written.",
+            status=HTTP_CONFLICT,
+            hint="Run it again.",
         ) from last
 
     def _read_again(self, path: str, name: str, seen: Watcher) -> Json | None:
