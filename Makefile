@@ -119,6 +119,10 @@ same-results: $(INSTALLED) | $(PYTEST_DEBUG_TEMPROOT) ## Run the module suites i
 matrix: $(TARBALL) ## Check every supported ansible-core: ARGS="--line 2.16"
 	@python -m tools.matrix --table build/matrix.md $(ARGS)
 
+.PHONY: importer
+importer: $(TARBALL) ## Import the tarball as Ansible Galaxy does
+	@python -m tools.galaxy_import $(TARBALL)
+
 .PHONY: compatibility
 compatibility: $(INSTALLED) ## Take a vGPU through its life on every minor version of Harvester: ARGS="--version 1.8"
 	@$(ON_INSTALLED) python -m tools.compatibility --table build/compatibility.md $(ARGS)
