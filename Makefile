@@ -115,6 +115,10 @@ pages: $(INSTALLED) | $(PYTEST_DEBUG_TEMPROOT) ## Run README and the pages of th
 same-results: $(INSTALLED) | $(PYTEST_DEBUG_TEMPROOT) ## Run the module suites in process and packed and compare all results: ARGS="--line 2.16"
 	@$(ON_INSTALLED) python -m tools.same_results $(ARGS) $(if $(K),-- -k '$(K)')
 
+.PHONY: fuzz
+fuzz: $(TARBALL) | $(PYTEST_DEBUG_TEMPROOT) ## Search for arguments, objects and names that break a module: ten thousand of each, and counts
+	ANSIBLE_COLLECTIONS_PATH="$(CURDIR)/$(COLLECTIONS)" HYPOTHESIS_PROFILE=long $(PYTEST) tests/unit/fuzz
+
 .PHONY: matrix
 matrix: $(TARBALL) ## Check every supported ansible-core: ARGS="--line 2.16"
 	@python -m tools.matrix --table build/matrix.md $(ARGS)

@@ -24,7 +24,8 @@ from ansible_collections.vgpu.fleet.plugins.module_utils.fleet import catalog
 from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.profile import Key, Profile, parse_or_none
 
 _NAME = re.compile(
-    r"(?:MIG )?(?P<compute>[1-9])g\.(?P<gib>[0-9]+)gb(?P<attribute>(?:[+-][a-z0-9]+(?:\.[a-z0-9]+)*)*)", re.IGNORECASE
+    r"(?:MIG )?(?P<compute>[1-9])g\.(?P<gib>[0-9]{1,5})gb(?P<attribute>(?:[+-][a-z0-9]+(?:\.[a-z0-9]+)*)*)",
+    re.IGNORECASE,
 )
 # The end of a type's name, and the end of the name of its instance.
 MEDIA = "ME"

@@ -16,7 +16,7 @@ RESOURCE_PREFIX = "nvidia.com/"
 
 _BRAND = re.compile(r"^(?:nvidia|grid|tesla|quadro) ", re.IGNORECASE)
 _NAME = re.compile(
-    r"(?P<board>.+?)-(?:(?P<slices>[0-9])-)?(?P<gib>[0-9]+)(?P<series>[ABCQ])(?P<attribute>NOME|MEALL|ME|GFX|4)?",
+    r"(?P<board>.+?)-(?:(?P<slices>[0-9])-)?(?P<gib>[0-9]{1,5})(?P<series>[ABCQ])(?P<attribute>NOME|MEALL|ME|GFX|4)?",
     re.IGNORECASE,
 )
 # Go's definition of white space at the ends, and of a run of blanks inside (harvester.md 3.1: both differ from

@@ -330,7 +330,16 @@ def _parsed(data: bytes, answer: Any, base: str) -> Json:
         raise _not_kubernetes(answer, base) from error
     if not isinstance(content, dict):
         raise _not_kubernetes(answer, base)
-    return content
+    return _without_nulls(content) if b"null" in data else content
+
+
+def _without_nulls(value: Any) -> Any:
+    """Return a value without the nulls inside: to Kubernetes, a field that is null and one that is absent are equal."""
+    if isinstance(value, dict):
+        return {key: _without_nulls(inner) for key, inner in value.items() if inner is not None}
+    if isinstance(value, list):
+        return [_without_nulls(inner) for inner in value if inner is not None]
+    return value
 
 
 def _not_kubernetes(answer: Any, base: str) -> NotKubernetes:

@@ -16,7 +16,7 @@ from ansible_collections.vgpu.fleet.plugins.module_utils import progress
 from ansible_collections.vgpu.fleet.plugins.module_utils.errors import FleetError
 from ansible_collections.vgpu.fleet.plugins.module_utils.kube.client import ApiClient, ApiError, Json, NotFound
 from ansible_collections.vgpu.fleet.plugins.module_utils.kube.connection import BadConnection
-from ansible_collections.vgpu.fleet.plugins.module_utils.kube.objects import ObjectList, key_of
+from ansible_collections.vgpu.fleet.plugins.module_utils.kube.objects import ObjectList, key_of, whole
 
 GONE = 410
 PAUSE = 0.5
@@ -303,6 +303,7 @@ class Watcher:
     def _keep(self, path: str, item: Json) -> None:
         known = self._items[path].get(key_of(item))
         if known is None or _revision(item) >= _revision(known):
+            item = whole(item)
             self._items[path][key_of(item)] = item
             self._inspect(path, key_of(item), item)
             self._tell(item)

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -25,9 +26,16 @@ COLLECTIONS = {
     STORAGE_CLASS: "/apis/storage.k8s.io/v1/storageclasses",
 }
 
+# Names of objects, which are DNS subdomains.
+NAME = re.compile(r"(?=.{1,253}$)[a-z0-9](?:[a-z0-9.-]*[a-z0-9])?")
+
 
 class MissingPrerequisites(FleetError):
     code = "missing_prerequisites"
+
+
+class InvalidVmName(FleetError):
+    code = "invalid_vm_name"
 
 
 @dataclass(frozen=True, order=True)
@@ -112,6 +120,8 @@ def references(vm: Mapping[str, Any]) -> Iterator[Reference]:
 
 def read_prerequisites(api: ApiClient, vms: Sequence[Mapping[str, Any]]) -> Prerequisites:
     """Read the objects that the VMs need which do not exist yet."""
+    for vm in vms:
+        _refuse_invalid_name(vm)
     found = api.together([_reading(api, _vm_path(vm)) for vm in vms]) if vms else []
     existing = tuple(path_of(vm) for vm, body in zip(vms, found, strict=True) if isinstance(body, dict))
     users: dict[Reference, list[str]] = {}
@@ -138,6 +148,16 @@ def read_prerequisites(api: ApiClient, vms: Sequence[Mapping[str, Any]]) -> Prer
 
 # An object that the user may not read.
 UNKNOWN = object()
+
+
+def _refuse_invalid_name(vm: Mapping[str, Any]) -> None:
+    for option in ("name", "namespace"):
+        text = str(vm.get(option) or ("default" if option == "namespace" else ""))
+        if not NAME.fullmatch(text):
+            raise InvalidVmName(
+                f"{text[:80]!r} is not a valid {option} of a VM.",
+                hint="Use at most 253 lower-case letters, digits, '-' and '.', with a letter or digit at both ends.",
+            )
 
 
 def _vm_path(vm: Mapping[str, Any]) -> str:

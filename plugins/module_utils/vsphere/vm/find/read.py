@@ -113,7 +113,7 @@ def read_vm(session: Session, reference: Any, name: str, *, compute: bool = Fals
     )
     found = session.collect(Operation(f"read VM {name}", vm=name), wanted)
     properties = next((values for entity, values in found if isinstance(entity, vim.VirtualMachine)), None)
-    if properties is None or "config.hardware" not in properties:
+    if properties is None or not {"config.hardware", "runtime.powerState"} <= properties.keys():
         state = (properties or {}).get("runtime.connectionState") or "not there"
         raise VmUnavailable(
             f"The configuration of VM {name} cannot be read: it is {state}.",

@@ -1,0 +1,16 @@
+"""Show the counts of the fuzz tests at the end of a long run."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    # Only pytest-ansible, which starts after this file was read, makes the collection importable.
+    from tests.unit.fuzz.harness import OUTCOMES, report
+
+    if OUTCOMES and os.environ.get("HYPOTHESIS_PROFILE") == "long":
+        terminalreporter.section("fuzz counts")
+        for line in report():
+            terminalreporter.write_line(line)
