@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from typing import Any
+
+import pytest
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
@@ -14,3 +17,11 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
         terminalreporter.section("fuzz counts")
         for line in report():
             terminalreporter.write_line(line)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _worlds() -> Iterator[None]:
+    from tests.unit.fuzz.harness import connected
+
+    with connected():
+        yield

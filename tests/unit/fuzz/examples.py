@@ -8,7 +8,7 @@ IN_MAKE_TEST = 12
 
 
 def number(times: float = 1) -> int:
-    """Return how many examples a test tries, `times` as many as others."""
+    """Return how many examples a test tries, in a long run `times` as many as others."""
     many = settings.get_profile("default").max_examples
     chosen = settings().max_examples
-    return int((chosen if chosen > many else IN_MAKE_TEST) * times)
+    return int(chosen * times) if chosen > many else IN_MAKE_TEST

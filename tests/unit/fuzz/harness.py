@@ -14,6 +14,7 @@ import traceback
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -24,7 +25,7 @@ from ansible_collections.vgpu.fleet.plugins.module_utils.kube import watcher
 from ansible_collections.vgpu.fleet.plugins.module_utils.kube.client import ApiClient
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere import session as vsphere_session
 
-from tests.unit.fuzz.kubernetes_world import World, sender
+from tests.unit.fuzz.kubernetes_world import World
 from tests.unit.fuzz.vcenter_world import VCenter
 
 PACKAGE = "ansible_collections.vgpu.fleet.plugins.module_utils."
@@ -77,46 +78,70 @@ class Broken(AssertionError):
     """A module ended with a traceback, or wrote although it refused its input."""
 
 
-@contextlib.contextmanager
-def _patched_time() -> Iterator[None]:
-    """Let all modules of the collection but the watcher use a clock that does not wait."""
-    clock = Clock()
-    real = sys.modules["time"]
+class _Current:
+    """The worlds of the run that is going on."""
+
+    world: World
+    vcenter: VCenter
+
+
+@cache
+def _install(folder: str) -> None:
+    """Connect all modules to the worlds, and let them use a clock that does not wait. Lasts as long as the process."""
+    for path in (Path(__file__).parents[3] / "plugins/module_utils").rglob("*.py"):
+        name = ".".join(path.relative_to(Path(__file__).parents[3] / "plugins/module_utils").with_suffix("").parts)
+        importlib.import_module(PACKAGE + name)
+    clock, real = Clock(), sys.modules["time"]
     fake = SimpleNamespace(**{name: getattr(real, name) for name in dir(real) if not name.startswith("_")})
     fake.monotonic, fake.sleep = clock.monotonic, clock.sleep
-    places = [
-        module
-        for name, module in list(sys.modules.items())
-        if name.startswith(PACKAGE) and getattr(module, "time", None) is real and module is not watcher
-    ]
-    with contextlib.ExitStack() as stack:
-        for place in places:
-            stack.enter_context(mock.patch.object(place, "time", fake))
-        yield
-
-
-def run(module: str, arguments: dict[str, Any], world: World, vcenter: VCenter, *, check_mode: bool = False) -> Outcome:
-    """Run a module. Raise Broken with its traceback if it does not end as a module should."""
-    code = importlib.import_module(f"ansible_collections.vgpu.fleet.plugins.modules.{module}")
+    stack = contextlib.ExitStack()
+    for name, module in list(sys.modules.items()):
+        if name.startswith(PACKAGE) and getattr(module, "time", None) is real and module is not watcher:
+            stack.enter_context(mock.patch.object(module, "time", fake))
     original = watcher.Watcher.__init__
 
     def brief(self: Any, api: Any, listings: Any, *, seconds: float, **more: Any) -> None:
         original(self, api, listings, seconds=min(seconds, SECONDS), **more)
 
+    def send(_self: ApiClient, method: str, path: str, query: Any, body: Any, *_args: Any, **_options: Any) -> Any:
+        # What cannot be sent as JSON would not reach a server either.
+        json.dumps(body)
+        return _Current.world.send(method, path, query, body)
+
+    def connect(_params: Any) -> Any:
+        return _Current.vcenter.session()
+
+    stack.enter_context(mock.patch.object(ApiClient, "_send", send))
+    stack.enter_context(mock.patch.object(vsphere_session, "_connect", connect))
+    stack.enter_context(mock.patch.object(watcher.Watcher, "__init__", brief))
+    stack.enter_context(mock.patch.object(watcher, "PAUSE", 0.001))
+    stack.enter_context(mock.patch.object(tempfile, "tempdir", folder))
+    _INSTALLED.append(stack)
+
+
+_INSTALLED: list[contextlib.ExitStack] = []
+
+
+@contextlib.contextmanager
+def connected() -> Iterator[None]:
+    """Connect all modules to the worlds while the tests of one file run."""
+    with tempfile.TemporaryDirectory() as folder:
+        _install(folder)
+        with mock.patch.dict(os.environ, {"HOME": folder, "TMPDIR": folder, "PATH": os.environ["PATH"]}, clear=True):
+            try:
+                yield
+            finally:
+                _INSTALLED.pop().close()
+                _install.cache_clear()
+
+
+def run(module: str, arguments: dict[str, Any], world: World, vcenter: VCenter, *, check_mode: bool = False) -> Outcome:
+    """Run a module. Raise Broken with its traceback if it does not end as a module should."""
+    code = importlib.import_module(f"ansible_collections.vgpu.fleet.plugins.modules.{module}")
+    _Current.world, _Current.vcenter = world, vcenter
     shown = io.StringIO()
     given = {**arguments, **({"_ansible_check_mode": True} if check_mode else {})}
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        mock.patch.dict(os.environ, {"HOME": folder, "TMPDIR": folder, "PATH": os.environ["PATH"]}, clear=True),
-        mock.patch.object(tempfile, "tempdir", folder),
-        mock.patch.object(ApiClient, "_send", sender(world)),
-        mock.patch.object(vsphere_session, "_connect", side_effect=lambda _params: vcenter.session()),
-        mock.patch.object(watcher.Watcher, "__init__", brief),
-        mock.patch.object(watcher, "PAUSE", 0.001),
-        _patched_time(),
-        patch_module_args(given),
-        contextlib.redirect_stdout(shown),
-    ):
+    with patch_module_args(given), contextlib.redirect_stdout(shown):
         try:
             code.main()
         except SystemExit:
@@ -127,12 +152,14 @@ def run(module: str, arguments: dict[str, Any], world: World, vcenter: VCenter, 
             raise Broken(f"{module}: {arguments!r}\n{traceback.format_exc()}") from error
         else:
             raise Broken(f"{module} ended without a result: {arguments!r}")
-        left = [str(path) for path in Path(folder).rglob("*") if path.is_file() and path.stat().st_mode & 0o077]
     result = json.loads(shown.getvalue())
     outcome = Outcome(result, [*world.writes, *vcenter.writes], world.dry_runs)
     _check(module, arguments, outcome, world, check_mode=check_mode)
-    if left:
-        raise Broken(f"{module} wrote files that others may read: {left}")
+    for path in Path(tempfile.gettempdir()).iterdir():
+        if path.is_file() and path.stat().st_mode & 0o077:
+            raise Broken(f"{module} wrote a file that others may read: {path}")
+        if path.is_file():
+            path.unlink()
     return outcome
 
 

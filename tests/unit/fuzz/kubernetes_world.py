@@ -13,7 +13,6 @@ from urllib.parse import urlencode
 
 from ansible_collections.vgpu.fleet.plugins.module_utils.capv.versions import MARKERS, PLURALS
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester import paths as r
-from ansible_collections.vgpu.fleet.plugins.module_utils.kube.client import ApiClient
 
 from tests.unit.plugins.module_utils.capv import clusters
 from tests.unit.plugins.module_utils.harvester import objects
@@ -312,16 +311,3 @@ def _answer(status: int, content: Any) -> Any:
         stream=lambda **_options: iter([data] if status >= 400 else []),
         close=lambda: None,
     )
-
-
-def sender(world: World) -> Any:
-    """Return a replacement of ApiClient._send that asks the world."""
-
-    def send(
-        _self: ApiClient, method: str, path: str, query: Mapping[str, str], body: Any, *_args: Any, **_options: Any
-    ) -> Any:
-        # What cannot be sent as JSON would not reach a server either.
-        json.dumps(body)
-        return world.send(method, path, query, body)
-
-    return send

@@ -107,7 +107,7 @@ def worlds(draw: st.DrawFn) -> dict[str, list[dict[str, Any]]]:
 
 @pytest.mark.parametrize("module", KUBERNETES)
 def test_objects(module: str) -> None:
-    @settings(max_examples=examples.number(), suppress_health_check=list(HealthCheck), deadline=None)
+    @settings(max_examples=examples.number(0.1), suppress_health_check=list(HealthCheck), deadline=None)
     @given(worlds(), st.sampled_from(TASKS[module]), st.booleans(), st.booleans())
     def search(objects: dict[str, Any], task: dict[str, Any], check_mode: bool, writable: bool) -> None:
         world = World(objects, writable=writable)

@@ -115,7 +115,7 @@ def _change_inside(draw: st.DrawFn, data: Any, how: str) -> None:
 def test_vsphere_objects(module: str) -> None:
     tasks = [task for task in TASKS[module] if module != "vgpu_availability" or task.get("platform") == "vsphere"]
 
-    @settings(max_examples=examples.number(), suppress_health_check=list(HealthCheck), deadline=None)
+    @settings(max_examples=examples.number(0.2), suppress_health_check=list(HealthCheck), deadline=None)
     @given(vcenters(), st.sampled_from(tasks), st.booleans())
     def search(server: VCenter, task: dict[str, Any], check_mode: bool) -> None:
         connection = {**LOGIN, **(ALWAYS if module == "vgpu_availability" else {})}
