@@ -166,6 +166,10 @@ lock: $(PACKAGES) ## Pin the development packages anew
 	uv pip compile --quiet --upgrade --universal --python-version 3.11 --no-emit-index-url --no-header --no-annotate \
 		--output-file requirements/dev.txt requirements/dev.in
 
+.PHONY: sbom
+sbom: $(PACKAGES) ## Write the bill of materials of the execution environment, build/sbom.cdx.json (CycloneDX)
+	@python -m tools.sbom --output build/sbom.cdx.json
+
 .PHONY: kubevirt-manifests
 kubevirt-manifests: $(PACKAGES) ## Write lab/kubernetes/kubevirt_manifests.json anew, after the pinned version of KubeVirt has changed
 	python -m tools.kubevirt_manifests

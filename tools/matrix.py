@@ -58,6 +58,12 @@ class Line:
         return [line.replace(">=", "==") if self.oldest_packages else line for line in lines]
 
 
+def oldest_versions() -> dict[str, str]:
+    """Return the oldest supported version of each run-time requirement."""
+    lines = (CHECKOUT / "requirements.txt").read_text().splitlines()
+    return {line.split()[0]: line.split(">=")[1].split(",")[0].strip() for line in lines if line}
+
+
 # Between them, the preferred Pythons cover all versions that a controller may have.
 LINES = (
     Line("2.16", ("3.10", "3.11", "3.12"), oldest_packages=True),
@@ -203,6 +209,29 @@ def _bundled(name: str) -> Path:
 
 # Checks. Each raises CheckFailed, or returns a word for the table.
 
+# Ask each question of docs/query-examples.md, of a fleet without anything.
+_ASK = """
+import importlib.metadata, json, re, sys
+import jmespath
+page, packages = open(sys.argv[1]).read(), sys.argv[2:]
+queries = re.findall(r"json_query\\(\\s*([\"'])(.*?)\\1", page, re.DOTALL)
+for _quote, query in queries:
+    jmespath.search(query, {"nodes": [], "vms": [], "findings": [], "gpus": [], "vgpus": []})
+print(json.dumps({"queries": len(queries), **{name: importlib.metadata.version(name) for name in packages}}))
+"""
+
+
+def check_packages(environment: Environment) -> str:
+    """Import the run-time requirements, at the oldest versions for the oldest line, and ask JMESPath the questions."""
+    oldest = oldest_versions()
+    page = str(CHECKOUT / "docs/query-examples.md")
+    found = json.loads(environment.run("python", "-c", _ASK, page, *oldest))
+    if not found.pop("queries"):
+        raise CheckFailed("docs/query-examples.md has no question with json_query")
+    if environment.line.oldest_packages and found != oldest:
+        raise CheckFailed(f"Installed are {found} instead of {oldest}")
+    return ", ".join(f"{name} {version}" for name, version in found.items())
+
 
 def check_syntax(environment: Environment) -> str:
     """Parse every playbook."""
@@ -249,7 +278,12 @@ def on_lab(variables: Callable[[], Mapping[str, str]], playbook: Path) -> Callab
 
 
 Check = tuple[str, Callable[[Environment], str]]
-CHECKS: tuple[Check, ...] = (("syntax", check_syntax), ("documentation", check_documentation), ("sanity", check_sanity))
+CHECKS: tuple[Check, ...] = (
+    ("packages", check_packages),
+    ("syntax", check_syntax),
+    ("documentation", check_documentation),
+    ("sanity", check_sanity),
+)
 
 
 @dataclass(frozen=True)

@@ -27,8 +27,11 @@ class ObjectList:
 
 
 def whole(item: Json) -> Json:
-    """Return an object with a spec, which Harvester's definitions do not require."""
-    return item if isinstance(item.get("spec"), dict) else {**item, "spec": {}}
+    """Return an object with a spec and without nulls: Harvester's definitions allow both, and both mean absent."""
+    spec = item.get("spec")
+    if isinstance(spec, dict) and None not in spec.values():
+        return item
+    return {**item, "spec": {key: value for key, value in (spec or {}).items() if value is not None}}
 
 
 def key_of(item: Json) -> str:

@@ -20,5 +20,6 @@ def test_a_supported_ansible_core_runs_every_module(line: matrix.Line, lab: Lab)
         pytest.skip(
             f"ansible-core {line.core} needs Python {' or '.join(line.pythons)}, which this machine does not have."
         )
+    matrix.check_packages(environment)
     matrix.check_syntax(environment)
     matrix.on_lab(lambda: lab.env, matrix.PLAYS / "modules.yml")(environment)

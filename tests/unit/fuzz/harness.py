@@ -34,6 +34,7 @@ OUTCOMES: dict[str, Counter[str]] = {}
 # Error codes that say that the platform refused a write.
 DENIED = {"forbidden", "no_permission"}
 SECONDS = 0.01
+CONNECTION_VARIABLES = ("K8S_AUTH_", "VMWARE_", "KUBE")
 
 
 class Clock:
@@ -127,7 +128,9 @@ def connected() -> Iterator[None]:
     """Connect all modules to the worlds while the tests of one file run."""
     with tempfile.TemporaryDirectory() as folder:
         _install(folder)
-        with mock.patch.dict(os.environ, {"HOME": folder, "TMPDIR": folder, "PATH": os.environ["PATH"]}, clear=True):
+        # The locale stays: each module sets it anew, also for the tests that follow.
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(CONNECTION_VARIABLES)}
+        with mock.patch.dict(os.environ, {**kept, "HOME": folder, "TMPDIR": folder}, clear=True):
             try:
                 yield
             finally:

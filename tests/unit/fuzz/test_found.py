@@ -57,3 +57,22 @@ def test_a_vm_without_a_power_state() -> None:
     assert outcome.code == "vm_unavailable"
     assert "trainer" in outcome.result["msg"]
     assert isinstance(server.objects["vm-1"][0], vim.VirtualMachine)
+
+
+def test_a_template_without_the_number_of_its_hardware_version() -> None:
+    server = vcenter()
+    server.objects["vm-3"][1]["config.version"] = "vmx-"
+    outcome = run("vsphere_vgpu_vm", {**TASKS["vsphere_vgpu_vm"][0], **LOGIN}, World({}), server)
+    assert outcome.code
+
+
+@pytest.mark.parametrize("manager", ["configManager.graphicsManager", "configManager.pciPassthruSystem"])
+def test_a_host_without_a_manager_is_refused_before_any_host_is_changed(manager: str) -> None:
+    server = vcenter()
+    del server.objects["host-2"][1][manager]
+    passthrough = "Passthru" in manager
+    task = TASKS["vsphere_gpu_host"][2 if passthrough else 0]
+    outcome = run("vsphere_gpu_host", {**task, **LOGIN}, World({}), server)
+    assert outcome.code == "host_unmanaged"
+    assert "esx2" in outcome.result["msg"]
+    assert not outcome.writes

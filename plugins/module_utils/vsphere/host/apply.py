@@ -14,7 +14,13 @@ from typing import Any
 from ansible_collections.vgpu.fleet.plugins.module_utils.errors import FleetError, join_names
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere import waiting as watch
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.faults import Operation, VsphereError
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.host.plan import TYPES, HostChange, Plan, in_force
+from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.host.plan import (
+    TYPES,
+    HostChange,
+    NoManager,
+    Plan,
+    in_force,
+)
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.read import inventory
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.read.fleet import Snapshot
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.read.inventory import HostFacts
@@ -49,6 +55,8 @@ class _HostProgress:
 def apply(session: Session, plan: Plan, *, seconds: float) -> Applied:
     """Write the configuration, restart Xorg where needed, wait until the settings are effective and read the hosts."""
     todo = [change for change in plan.changes if change.changed]
+    for change in todo:
+        _refuse_unmanaged(change)
     with ThreadPoolExecutor(max_workers=min(len(todo), HOSTS_AT_ONCE)) as pool:
         made = list(pool.map(lambda change: _try(session, change), todo))
     failures = [progress.error for progress in made if progress.error]
@@ -63,6 +71,16 @@ def apply(session: Session, plan: Plan, *, seconds: float) -> Applied:
         tuple(progress.change.name for progress in made if progress.restarted),
         tuple(progress.warning for progress in made if progress.warning),
     )
+
+
+def _refuse_unmanaged(change: HostChange) -> None:
+    """Raise an error if vCenter offers no manager for a part of the change."""
+    managers = {
+        "graphics": change.write and change.before.graphics_manager is None,
+        "services": change.restart and change.before.service_system is None,
+    }
+    if missing := [name for name, lacking in managers.items() if lacking]:
+        raise NoManager(" and ".join(missing), change.name)
 
 
 def _try(session: Session, change: HostChange) -> _HostProgress:

@@ -16,6 +16,7 @@ from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.host.passthroug
     PassthroughDevice,
     PassthroughPlan,
 )
+from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.host.plan import NoManager
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.session import Properties, Session
 
 LABELS_SINCE = "7.0.2"
@@ -23,6 +24,9 @@ LABELS_SINCE = "7.0.2"
 
 def apply(session: Session, plan: PassthroughPlan, *, seconds: float) -> None:
     """Switch the devices of each host with one call. Wait where the host does not need a reboot."""
+    for change in plan.changes:
+        if change.host.system is None:
+            raise NoManager("PCI devices", change.host.name)
     for done, change in enumerate(plan.changes):
         name = change.host.name
         subject = Operation(f"switch passthrough of PCI devices of host {name}", host=name)

@@ -67,6 +67,18 @@ class HostUnavailable(FleetError):
     code = "host_unavailable"
 
 
+class NoManager(FleetError):
+    """vCenter offers no manager for a part of a host: the host has none, or the user may not read it."""
+
+    code = "host_unmanaged"
+
+    def __init__(self, part: str, host: str) -> None:
+        super().__init__(
+            f"The {part} of host {host} cannot be changed: vCenter does not offer a manager for them.",
+            hint="Check that the host is connected, and that the user may read its configuration.",
+        )
+
+
 @dataclass(frozen=True)
 class DeviceGraphicsRequest:
     address: str

@@ -164,7 +164,7 @@ def machine_of(session: Session, reference: Any, properties: Mapping[str, Any]) 
         host=moid_of(host) if host is not None else None,
         cpus=int(hardware.numCPU),
         memory_mb=int(hardware.memoryMB),
-        hardware_version=int(version.removeprefix("vmx-")) if version.startswith("vmx-") else 0,
+        hardware_version=_hardware_version(version),
         firmware=str(properties.get("config.firmware") or "bios"),
         annotation=str(properties.get("config.annotation") or ""),
         memory_locked=bool(properties.get("config.memoryReservationLockedToMax")),
@@ -178,6 +178,12 @@ def machine_of(session: Session, reference: Any, properties: Mapping[str, Any]) 
         disks=tuple(_disks(session, hardware.device)),
         cards=tuple(_cards(session, hardware.device)),
     )
+
+
+def _hardware_version(version: str) -> int:
+    """Return the number of a hardware version such as vmx-20, or 0 for other texts."""
+    number = version.removeprefix("vmx-")
+    return int(number) if version.startswith("vmx-") and number.isdecimal() and len(number) < 6 else 0
 
 
 def pci_devices(session: Session, devices: Any) -> Iterator[PciDevice]:
