@@ -158,7 +158,7 @@ class Addons:
         if name not in CHARTS:
             # The lab simulates no workloads of other addons.
             return
-        await self._apply_daemon_set(_daemon_set(name))
+        await self._apply_daemon_set(_daemon_set(name, avoids_reserved=self._cluster.version.baremetal_label))
         if name == PCIDEVICES:
             await self._on_pcidevices(True)
         elif self.on_driver_rollout is not None:
@@ -167,7 +167,7 @@ class Addons:
     async def _remove(self, name: str) -> None:
         if name not in CHARTS:
             return
-        daemon_set = _daemon_set(name)["metadata"]["name"]
+        daemon_set = _daemon_set(name, avoids_reserved=False)["metadata"]["name"]
         try:
             await self._cluster.admin.delete(r.DAEMON_SET.path(daemon_set, r.HARVESTER_NAMESPACE))
         except ApiError as error:
@@ -190,27 +190,15 @@ class Addons:
             )
 
 
-def _daemon_set(addon: str) -> Json:
+def _daemon_set(addon: str, *, avoids_reserved: bool) -> Json:
+    """Return the workload of an addon. The driver's chart avoids nodes that are reserved for containers since 1.9."""
     if addon == PCIDEVICES:
         return _workload("harvester-pcidevices-controller", CONTROLLER_POD_LABELS, "agent", None)
-    affinity = {
-        "nodeAffinity": {
-            "requiredDuringSchedulingIgnoredDuringExecution": {
-                "nodeSelectorTerms": [
-                    {
-                        "matchExpressions": [
-                            {"key": r.DRIVER_NEEDED_LABEL, "operator": "In", "values": ["true"]},
-                            {
-                                "key": r.BARE_METAL_LABEL,
-                                "operator": "NotIn",
-                                "values": ["true"],
-                            },
-                        ]
-                    }
-                ]
-            }
-        }
-    }
+    expressions = [{"key": r.DRIVER_NEEDED_LABEL, "operator": "In", "values": ["true"]}]
+    if avoids_reserved:
+        expressions.append({"key": r.BARE_METAL_LABEL, "operator": "NotIn", "values": ["true"]})
+    required = {"nodeSelectorTerms": [{"matchExpressions": expressions}]}
+    affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}
     return _workload("nvidia-driver-runtime", DRIVER_POD_LABELS, "nvidia-driver-ctr", affinity)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import yaml
 
-from tests.integration.api import ADDONS, SRIOV_GPUS, Json
+from tests.integration.api import ADDONS, NODES, SRIOV_GPUS, Json
 from tests.integration.labs import Lab
 from tests.integration.modules import beginnings
 from tests.integration.modules.beginnings import A4, arranged, dry_runs, machine, writes
@@ -132,6 +132,25 @@ def test_a_driver_without_gpus_to_run_on_draws_a_warning(lab_vfio: Lab, playbook
     done = playbooks.task(MODULE, name=DRIVER, driver_location=URL)
     assert done.changed
     assert f"before the addon {CONTROLLER} is enabled" in done["warnings"][0]
+
+
+def test_gpus_that_are_reserved_for_containers_are_named_on_1_9(running: Lab, playbooks: Playbooks) -> None:
+    lab = running.begin(version="1.9")
+    for node in ("gpu-a", "gpu-b"):
+        lab.write(f"{NODES}/{node}", {"metadata": {"labels": {"harvesterhci.io/gpu-baremetal-workloads": "true"}}})
+    lab.until(lambda: lab.items(SRIOV_GPUS) == [], within=120)
+    on, info, sriov, vgpus = playbooks.tasks(
+        (MODULE, {"name": DRIVER, "driver_location": URL}),
+        ("harvester_gpu_info", {}),
+        ("harvester_sriov_gpu", {"nodes": ["gpu-a"]}),
+        ("harvester_vgpu", {"profile": "A2-4Q", "count": 1, "nodes": ["gpu-a"]}),
+    )
+    assert not on.failed, on.message
+    assert "The GPUs of gpu-a, gpu-b are reserved for containers" in on["warnings"][0]
+    assert {node["name"]: node["reserved_for_containers"] for node in info["nodes"]} == {"gpu-a": True, "gpu-b": True}
+    for refused in (sriov, vgpus):
+        assert refused.failed
+        assert "reserved for containers" in refused.message
 
 
 def test_a_failed_operation_says_what_to_do_and_that_helps(lab_vfio: Lab, playbooks: Playbooks) -> None:

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -130,14 +131,26 @@ class AddonSnapshot:
     def driver_nodes(self) -> list[str]:
         """Return the nodes that should run the driver: nodes with an SR-IOV capable GPU, labeled or not."""
         with_gpus = {gpu["spec"].get("nodeName") for gpu in self.gpus.items.values()}
-        found = []
-        for name, node in self.nodes.items.items():
-            labels = node["metadata"].get("labels") or {}
-            if labels.get(r.BARE_METAL_LABEL) == "true":
-                continue
-            if name in with_gpus or labels.get(r.DRIVER_NEEDED_LABEL) == "true":
-                found.append(name)
-        return sorted(found)
+        reserved = self.reserved_nodes() if self._driver_avoids_reserved_nodes() else []
+        return sorted(
+            name
+            for name, node in self.nodes.items.items()
+            if name not in reserved and (name in with_gpus or _labels(node).get(r.DRIVER_NEEDED_LABEL) == "true")
+        )
+
+    def reserved_nodes(self) -> list[str]:
+        """Return the nodes with the label that reserves their GPUs for containers (harvester.md 2.8)."""
+        return sorted(
+            name for name, node in self.nodes.items.items() if _labels(node).get(r.BARE_METAL_LABEL) == "true"
+        )
+
+    def _driver_avoids_reserved_nodes(self) -> bool:
+        """Return whether the driver's DaemonSet leaves out reserved nodes. Only the charts of Harvester 1.9 do so."""
+        drivers = [Addon.of(one) for one in self.addons.items.values() if one["metadata"]["name"] == r.DRIVER_ADDON]
+        keys = [f"{driver.namespace}/{driver.workload}" for driver in drivers]
+        found = [self.daemon_sets.items[key] for key in keys if key in self.daemon_sets.items]
+        # Before the DaemonSet exists, it is unknown. Then the task does not insist on a driver on these nodes.
+        return not found or any(r.BARE_METAL_LABEL in json.dumps(_affinity(one)) for one in found)
 
 
 @dataclass(frozen=True)
@@ -316,6 +329,11 @@ class AddonOperation:
     def _warnings_after(self, reading: AddonSnapshot) -> list[str]:
         if self._request.name != r.DRIVER_ADDON or not self._request.enabled or reading.driver_nodes():
             return []
+        if reserved := reading.reserved_nodes():
+            return [
+                f"The GPUs of {join_names(reserved)} are reserved for containers by the label {r.BARE_METAL_LABEL}, and"
+                " no other node has a GPU that can be shared, so the driver runs nowhere."
+            ]
         if not reading.is_enabled(self._request.namespace, r.PCIDEVICES_ADDON):
             return [f"The driver runs nowhere before the addon {r.PCIDEVICES_ADDON} is enabled and has found GPUs."]
         return ["No node has a GPU that can be shared, so the driver runs nowhere yet."]
@@ -457,6 +475,15 @@ def _rolled_out(daemon_set: Json | None, *, at_least: int) -> bool:
     desired = int(status.get("desiredNumberScheduled") or 0)
     ready = min(int(status.get("numberReady") or 0), int(status.get("updatedNumberScheduled") or 0))
     return desired >= at_least and ready >= desired
+
+
+def _labels(item: Json) -> Json:
+    return item["metadata"].get("labels") or {}
+
+
+def _affinity(daemon_set: Json) -> Json:
+    template = (daemon_set.get("spec") or {}).get("template") or {}
+    return (template.get("spec") or {}).get("affinity") or {}
 
 
 def _is_configured(vgpu: Json) -> bool:

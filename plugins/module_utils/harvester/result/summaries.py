@@ -45,6 +45,7 @@ def node_summary(node: Node) -> Record:
         "name": node.name,
         "ready": node.ready,
         "schedulable": node.schedulable,
+        "reserved_for_containers": node.reserved_for_containers,
         "advertised": None if node.advertised is None else dict(sorted(node.advertised.items())),
         "gpus": [gpu_summary(gpu) for gpu in node.ordered_gpus],
     }

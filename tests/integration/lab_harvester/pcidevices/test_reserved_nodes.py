@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 
 import pytest
 
-from tests.integration.api import NODES, PCI_DEVICES, SRIOV_GPUS
+from tests.integration.api import DAEMON_SETS, NODES, PCI_DEVICES, SRIOV_GPUS
 from tests.integration.lab_harvester.beginnings import GPU_A, GPU_B, one_card_split
 from tests.integration.labs import Lab
 
@@ -33,5 +34,6 @@ def test_a_reserved_node_loses_its_gpus_and_keeps_its_pci_devices(
     assert (GPU_B not in {one["metadata"]["name"] for one in lab.items(SRIOV_GPUS)}) == removed
     assert GPU_B in {one["metadata"]["name"] for one in lab.items(PCI_DEVICES)}
     assert (DRIVER_NEEDED not in lab.read(f"{NODES}/gpu-b")["metadata"]["labels"]) == removed
+    assert (LABEL in json.dumps(lab.read(f"{DAEMON_SETS}/nvidia-driver-runtime")["spec"])) == removed
     lab.write(f"{NODES}/gpu-b", marked(None))
     lab.until(lambda: GPU_B in {one["metadata"]["name"] for one in lab.items(SRIOV_GPUS)}, within=120)
