@@ -12,8 +12,9 @@ from typing import Any, TypeVar
 import yaml
 
 from lab.lifecycle.control import Control
-from tests.integration import api as paths
+from tests.integration import api as paths, history
 from tests.integration.api import Answer, Api, Json
+from tests.integration.history import Change
 from tests.integration.labs import Lab
 
 T = TypeVar("T")
@@ -71,6 +72,10 @@ class Cluster:
     def delete(self, path: str) -> None:
         answer = self.api.delete(self._prefix + path)
         assert answer.status in (200, 202, 404), answer
+
+    def changes(self, path: str, since: str) -> list[Change]:
+        """What happened to the objects of a collection since a revision of it."""
+        return history.changes(self.api, since, [self._prefix + path])
 
     def text(self, path: str) -> str:
         answer = self.api.request("GET", self._prefix + path, accept="*/*")

@@ -292,12 +292,37 @@ def expired_credential(rancher: Rancher, plays: Playbooks) -> None:
     assert run()[1] == last
 
 
+def driver_is_ready(pod: Json) -> bool:
+    conditions = {one["type"]: one["status"] for one in pod["status"].get("conditions") or []}
+    return conditions.get("Ready") == "True" and "deletionTimestamp" not in pod["metadata"]
+
+
+def ready_drivers(guest: Cluster, before: Json) -> list[int]:
+    """The number of ready driver pods after each change since then, in the API server's own record."""
+
+    def is_driver(pod: Json) -> bool:
+        return (pod["metadata"].get("labels") or {}).get("app") == "nvidia-driver-daemonset"
+
+    ready = {pod["metadata"]["name"]: driver_is_ready(pod) for pod in before["items"] if is_driver(pod)}
+    counts = [sum(ready.values())]
+    for change in guest.changes(f"{OPERATOR}/pods", before["metadata"]["resourceVersion"]):
+        if is_driver(change.object):
+            ready[change.name] = not change.gone and driver_is_ready(change.object)
+            counts.append(sum(ready.values()))
+    return counts
+
+
 def unlicensed_and_renewed(rancher: Rancher, plays: Playbooks, guest: Cluster, there: Json) -> None:
     """M1: a license that the server refuses is told by the smoke test, and a new token replaces the driver pods."""
     smoke = named("gpu_smoke_test", connection=there, wait_timeout=300)
     (before,) = licences(guest)
+    pods = guest.read(f"{OPERATOR}/pods")
     everyone = plays.run_all(trying("gpu_operator", operator(there, licence_token="an expired token")))
     assert not failures(everyone), everyone[-1]["output"]
+    # One driver pod is replaced at a time, and the role ends when all of them have the new license.
+    nodes = len(rancher.running("gpu"))
+    counts = ready_drivers(guest, pods)
+    assert (counts[0], min(counts), counts[-1], nodes) == (2, 1, 2, 2)
     (refused,) = licences(guest)
     assert refused["metadata"]["name"] != before["metadata"]["name"]
     (told,) = failures(plays.run_all(trying("gpu_smoke_test", smoke)))
