@@ -15,12 +15,12 @@ description:
     between versions of Harvester.
   - With C(user_data), the VM reads the key C(userdata) of a Secret with the name of the VM and the suffix
     C(-cloudinit). Create that Secret yourself.
-positional: _input, storage_classes, owner
+positional: _input, storage_classes, owner, large_compute_efi
 options:
   _input:
     description:
       - The VM, with C(name) and optionally C(namespace), C(cpus), C(memory_gib), C(reserved_memory_mib), C(efi),
-        C(secure_boot), C(disks), C(networks), C(user_data) and C(labels).
+        C(secure_boot), C(disks), C(networks), C(user_data), C(labels) and C(vgpus).
     type: dict
     required: true
   storage_classes:
@@ -33,6 +33,12 @@ options:
         C(vgpu.fleet/owner) with this value.
     type: str
     default: vgpu.fleet
+  large_compute_efi:
+    description:
+      - Whether a VM without C(efi) boots with EFI if one of its C(vgpus) is of series C and has a framebuffer of 16 GB
+        or more. Use it from Harvester 1.6 on.
+    type: bool
+    default: false
 seealso:
   - module: vgpu.fleet.harvester_vgpu_vm
   - plugin: vgpu.fleet.harvester_vm_problems
@@ -72,10 +78,13 @@ from ansible_collections.vgpu.fleet.plugins.plugin_utils.vm_manifest import VmSp
 
 
 def harvester_vm(
-    vm: Mapping[str, Any], storage_classes: Mapping[str, str] | None = None, owner: str = DEFAULT_OWNER
+    vm: Mapping[str, Any],
+    storage_classes: Mapping[str, str] | None = None,
+    owner: str = DEFAULT_OWNER,
+    large_compute_efi: bool = False,
 ) -> dict[str, Any]:
     try:
-        return manifest(VmSpec.read(vm, owner), storage_classes or {})
+        return manifest(VmSpec.read(vm, owner, large_compute_efi=large_compute_efi), storage_classes or {})
     except FleetError as error:
         raise AnsibleFilterError(str(error)) from error
 

@@ -84,8 +84,10 @@ options:
     type: int
   efi:
     description:
-      - Whether the machines boot with EFI instead of BIOS. C profiles with a large framebuffer need EFI, and the image
-        has to support it.
+      - Whether the machines boot with EFI instead of BIOS. The image has to support it.
+      - Defaults to V(true) for a new pool on Harvester 1.6 or later with a C profile of 16 GB or more, which may not
+        fit into the address space of BIOS, otherwise to V(false). The firmware of an existing pool is changed only if
+        the option is set.
     type: bool
   secure_boot:
     description:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ansible_collections.vgpu.fleet.plugins.module_utils.errors import FleetError
+from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.profile import large_compute
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.ownership import (
     DEFAULT_OWNER,
     MANAGED_BY,
@@ -68,7 +69,8 @@ class VmSpec:
     owner: str = DEFAULT_OWNER
 
     @classmethod
-    def read(cls, given: Mapping[str, Any], owner: str = DEFAULT_OWNER) -> VmSpec:
+    def read(cls, given: Mapping[str, Any], owner: str = DEFAULT_OWNER, *, large_compute_efi: bool = False) -> VmSpec:
+        """Read a VM. With `large_compute_efi`, profiles that need EFI decide about EFI if the VM does not."""
         name = str(given.get("name") or "")
         if not name:
             raise InvalidMachine("A VM needs a name.")
@@ -78,7 +80,7 @@ class VmSpec:
             cpus=int(given.get("cpus") or 4),
             memory_gib=int(given.get("memory_gib") or 8),
             reserved_memory_mib=int(given.get("reserved_memory_mib") or 0),
-            efi=_switch(given.get("efi")),
+            efi=large_compute_efi and _computes(given) if given.get("efi") is None else _switch(given["efi"]),
             secure_boot=_switch(given.get("secure_boot")),
             disks=tuple(Disk.read(disk, name) for disk in given.get("disks") or ()),
             networks=tuple(given.get("networks") or ()),
@@ -104,6 +106,10 @@ class VmSpec:
             if network.count("/") != 1:
                 raise InvalidMachine(f"Network {network} of VM {name} must have the form namespace/name.")
         return machine
+
+
+def _computes(given: Mapping[str, Any]) -> bool:
+    return bool(large_compute(str(vgpu.get("profile") or "") for vgpu in given.get("vgpus") or ()))
 
 
 def _switch(given: Any) -> bool:

@@ -71,7 +71,7 @@ MOST_PACKED = {
     "modules.harvester_gpu_info": (30, 5_500),
     "modules.harvester_mig": (50, 10_800),
     "modules.harvester_repair": (36, 7_200),
-    "modules.harvester_reprofile": (60, 14_450),
+    "modules.harvester_reprofile": (60, 14_500),
     "modules.harvester_sriov_gpu": (49, 10_150),
     "modules.harvester_vgpu": (59, 13_050),
     "modules.harvester_vgpu_vm": (36, 7_900),

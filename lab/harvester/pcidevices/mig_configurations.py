@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 RECHECK_SECONDS = 300.0
 # Exit status of nvidia-smi if a GPU has no room for an instance, and of the program in its place in the recordings.
+# Both are inferred (harvester.md 8.1): the first is NVML's error, the second the usual status of a script that fails.
 INSUFFICIENT_RESOURCES = 23
 FAKE_EXIT_STATUS = 1
 SYNCED, OUT_OF_SYNC, DISABLED = "synced", "out-of-sync", "disabled"

@@ -7,12 +7,15 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
 from ansible_collections.vgpu.fleet.plugins.module_utils.errors import FleetError
 
 RESOURCE_PREFIX = "nvidia.com/"
+# From this size on, the framebuffer of a vGPU for computing may not fit into the address space that BIOS assigns.
+LARGE_MIB = 16 * 1024
 
 _BRAND = re.compile(r"^(?:nvidia|grid|tesla|quadro) ", re.IGNORECASE)
 _NAME = re.compile(
@@ -103,6 +106,12 @@ def parse_or_none(text: str | None) -> Profile | None:
         return parse(text)
     except InvalidProfile:
         return None
+
+
+def large_compute(profiles: Iterable[str]) -> list[str]:
+    """Return the profiles of series C with a large framebuffer, whose VMs should boot with EFI (harvester.md 12.9)."""
+    parsed = {profile: parse_or_none(profile) for profile in profiles}
+    return sorted(name for name, found in parsed.items() if found and found.series == "C" and found.mib >= LARGE_MIB)
 
 
 def resource_name(type_name: str, *, upper_case: bool = False) -> str:

@@ -58,6 +58,11 @@ class HarvesterVersion:
         return self.numbers < (1, 4, 2)
 
     @property
+    def efi_for_large_gpus(self) -> bool:
+        """Return whether EFI gives large GPUs enough address space. The firmware of older releases does not."""
+        return self.numbers >= (1, 6, 0)
+
+    @property
     def has_mig(self) -> bool:
         return self.numbers >= (1, 7, 0)
 

@@ -13,6 +13,7 @@ from functools import cached_property, partial
 from typing import Any
 
 from ansible_collections.vgpu.fleet.plugins.module_utils.errors import FleetError, join_names
+from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.profile import large_compute
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.cluster import Cluster
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.read.snapshot import Snapshot
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.result.records import spellings
@@ -168,7 +169,8 @@ class PoolChange:
                     hint="Use 1 or more, or leave it out.",
                 )
             counts[self._harvester.version.resource(self._harvester.known.resolve(vgpu["profile"]))] += vgpu["count"]
-        return PoolRequest(**{**vars(request), "vgpus": counts})
+        request = PoolRequest(**{**vars(request), "vgpus": counts})
+        return pools.with_firmware(request, new=not self._entry, version=self._harvester.version)
 
     def _planned(self, request: PoolRequest) -> Change:
         before, others = self._found()
@@ -292,6 +294,12 @@ class PoolChange:
             self._warnings.append(
                 f"Pool {self._target.name} requests several vGPUs by one name, and a VM with two devices of one name"
                 " does not start. Change the pool's vgpus to have them named anew."
+            )
+        large = large_compute(after.resources)
+        if large and not after.config.efi and self._harvester.version.efi_for_large_gpus:
+            self._warnings.append(
+                f"The machines of pool {self._target.name} boot with BIOS, and {join_names(large)} may need EFI. If the"
+                " driver of the guests does not find the vGPUs and the image supports EFI, set efi: true."
             )
         if change.new_config:
             config = self._config(before.config_name) or {"metadata": {"name": before.config_name}}

@@ -14,6 +14,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ansible_collections.vgpu.fleet.plugins.module_utils.errors import FleetError
+from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.profile import large_compute
+from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.version import HarvesterVersion
 from ansible_collections.vgpu.fleet.plugins.module_utils.rancher import machine_config as configs
 from ansible_collections.vgpu.fleet.plugins.module_utils.rancher.machine_config import Disk, Json, MachineConfig
 from ansible_collections.vgpu.fleet.plugins.module_utils.rancher.rollout import RollingUpdate
@@ -186,6 +188,13 @@ def check(name: str, request: PoolRequest) -> None:
         if value is not None and not COUNT_OR_SHARE.fullmatch(str(value)):
             raise InvalidPool(f"rolling_update.{option} is {value!r}.", hint="Use a number or a share such as 25%.")
     _refuse_limits_of_zero(request.rolling_update or {})
+
+
+def with_firmware(wish: PoolRequest, *, new: bool, version: HarvesterVersion) -> PoolRequest:
+    """Return the request with EFI for a new pool whose vGPUs may not fit into the address space of BIOS."""
+    if new and wish.efi is None and version.efi_for_large_gpus and large_compute(wish.vgpus or ()):
+        return replace(wish, efi=True)
+    return wish
 
 
 def plan(name: str, before: Pool | None, request: PoolRequest, *, shared: bool = False) -> Change:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from tests.integration.api import VMIS, VMS
 from tests.integration.labs import Lab
 from tests.integration.modules.beginnings import writes
@@ -162,6 +164,24 @@ def test_m6_vms_that_the_ui_made_keep_their_vgpus_also_if_two_have_the_same_name
 
 def vm_devices(body: Json) -> Any:
     return body["spec"]["template"]["spec"]["domain"]["devices"].get("hostDevices")
+
+
+@pytest.mark.parametrize(("version", "efi"), [("1.5", False), ("1.8", True)])
+def test_new_vms_with_a_large_profile_for_computing_boot_with_efi_from_1_6_on(
+    running: Lab, runs: Runs, version: str, efi: bool
+) -> None:
+    lab = running.begin(version=version)
+    lab.enable_gpus(GPU)
+    lab.enable_vgpus({NAMES[0]: "NVIDIA A2-16C"})
+    large = {"vgpus": [{"profile": "A2-16C"}], "running": False}
+    vms = {"harvester_gpu_vm_vms": [{"name": "automatic", **large}, {"name": "chosen", "efi": False, **large}]}
+    done = runs.playbook("harvester_gpu_cluster", vms, options="--tags vm")
+    assert done.status == "successful", done.shown
+    domains = {name: vm(lab, name)["spec"]["template"]["spec"]["domain"] for name in ("automatic", "chosen")}
+    firmware = {name: (domain.get("firmware") or {}).get("bootloader", {}) for name, domain in domains.items()}
+    assert {name: "efi" in found for name, found in firmware.items()} == {"automatic": efi, "chosen": False}
+    again = runs.playbook("harvester_gpu_cluster", vms, options="--tags vm")
+    assert (again.status, again.changed) == ("successful", 0), again.tasks
 
 
 def test_a_number_of_vms_needs_a_profile_and_a_prefix(lab: Lab, runs: Runs) -> None:

@@ -151,6 +151,9 @@ class VmChange:
         if plan.changed:
             self._judge(plan)
         self._warnings += vm_rules.warnings(self._key, plan.vgpus, compute=self._request.compute)
+        self._warnings += vm_rules.firmware_warnings(
+            self._key, plan.vgpus, efi=plan.machine.efi, version=self._cluster.version
+        )
         if plan.machine.note is None:
             self._warnings.append(self._broken_note(plan))
         if plan.restart_required:

@@ -55,6 +55,13 @@ class VmState:
         return f"{self.vm['metadata'].get('namespace', '')}/{self.name}"
 
     @property
+    def efi(self) -> bool:
+        template = (self.vm.get("spec") or {}).get("template") or {}
+        domain = (template.get("spec") or {}).get("domain") or {}
+        bootloader = (domain.get("firmware") or {}).get("bootloader") or {}
+        return "efi" in bootloader and bootloader["efi"] is not None
+
+    @property
     def running(self) -> bool:
         return self.instance is not None and (self.instance.get("status") or {}).get("phase") not in ENDED
 

@@ -14,7 +14,13 @@ from ansible_collections.vgpu.fleet.plugins.module_utils.availability.counts imp
 from ansible_collections.vgpu.fleet.plugins.module_utils.errors import FleetError, join_names
 from ansible_collections.vgpu.fleet.plugins.module_utils.fleet import catalog
 from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.model import Fleet
-from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.profile import Profile, board_key, parse_or_none
+from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.profile import (
+    Profile,
+    board_key,
+    large_compute,
+    parse_or_none,
+)
+from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.version import HarvesterVersion
 
 # On these boards, the series alone decides whether a VM may have several vGPUs (Harvester's page on vGPUs).
 SEVERAL_OF_ANY_Q = ("a2", "a16")
@@ -71,6 +77,19 @@ def warnings(vm: str, vgpus: Mapping[str, int], *, compute: bool) -> Iterator[st
         yield (
             f"VM {vm} is to compute, and {join_names(weak)} is of a series for desktops and applications: CUDA needs"
             " series Q or C, and their licence."
+        )
+
+
+def firmware_warnings(vm: str, vgpus: Mapping[str, int], *, efi: bool, version: HarvesterVersion) -> Iterator[str]:
+    """Yield a warning if the firmware of the VM may not give its vGPUs enough address space (harvester.md 12.9)."""
+    large = large_compute(name for name, count in vgpus.items() if count)
+    if large and efi != version.efi_for_large_gpus:
+        boots, other = ("EFI", "BIOS") if efi else ("BIOS", "EFI")
+        yield (
+            f"VM {vm} boots with {boots}. On Harvester {version}, vGPUs such as {join_names(large)} may need {other}:"
+            " if the driver of the guest does not find them, create the VM anew with"
+            f" {'bootloader.bios' if efi else 'bootloader.efi'}. The module does not change the firmware, because an"
+            " installed guest would not boot any more."
         )
 
 

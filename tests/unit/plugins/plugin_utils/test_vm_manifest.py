@@ -132,3 +132,24 @@ def test_efi_and_reserved_memory_are_written_as_harvester_writes_them() -> None:
 def test_firmware_and_memory_that_cannot_be_are_refused(given: dict[str, Any], field: str) -> None:
     with pytest.raises(InvalidMachine, match=field):
         made(**given)
+
+
+@pytest.mark.parametrize(
+    ("given", "automatic", "efi"),
+    [
+        ({"vgpus": [{"profile": "H100-80C"}]}, True, True),
+        ({"vgpus": [{"profile": "A2-4Q"}, {"profile": "nvidia.com/NVIDIA_A2-16C"}]}, True, True),
+        # Harvester before 1.6, an explicit choice, a small framebuffer, another series, and no vGPU.
+        ({"vgpus": [{"profile": "H100-80C"}]}, False, False),
+        ({"vgpus": [{"profile": "H100-80C"}], "efi": False}, True, False),
+        ({"vgpus": [{"profile": "H100-80C"}], "efi": "false"}, True, False),
+        ({"vgpus": [{"profile": "A2-8C"}]}, True, False),
+        ({"vgpus": [{"profile": "L40S-48Q"}]}, True, False),
+        ({"vgpus": [{"profile": "no profile"}], "efi": None}, True, False),
+        ({"efi": True}, False, True),
+    ],
+)
+def test_large_profiles_for_computing_get_efi(given: dict[str, Any], automatic: bool, efi: bool) -> None:
+    vm = manifest(VmSpec.read({"name": "trainer", **given}, large_compute_efi=automatic), {})
+    firmware = vm["spec"]["template"]["spec"]["domain"].get("firmware") or {}
+    assert ("efi" in firmware.get("bootloader", {})) is efi

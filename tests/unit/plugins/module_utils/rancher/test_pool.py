@@ -11,6 +11,7 @@ from collections import Counter
 from typing import Any
 
 import pytest
+from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.version import HarvesterVersion
 from ansible_collections.vgpu.fleet.plugins.module_utils.rancher import pool as pools
 from ansible_collections.vgpu.fleet.plugins.module_utils.rancher.machine_config import MachineConfig, encoded
 from ansible_collections.vgpu.fleet.plugins.module_utils.rancher.pool import Change, InvalidPool, Pool, PoolRequest
@@ -278,3 +279,21 @@ def test_settings_that_contradict_each_other_are_refused(wish: dict[str, Any], f
 
 def test_firmware_and_memory_that_a_pool_has_are_not_changed() -> None:
     assert not planned(existing(), efi=False, secure_boot=False, reserved_memory_mib=0).config
+
+
+@pytest.mark.parametrize(
+    ("numbers", "new", "given", "resource", "efi"),
+    [
+        ((1, 6, 0), True, None, "nvidia.com/NVIDIA_H100-80C", True),
+        ((1, 5, 2), True, None, "nvidia.com/NVIDIA_H100-80C", None),
+        ((1, 8, 0), False, None, "nvidia.com/NVIDIA_H100-80C", None),
+        ((1, 8, 0), True, False, "nvidia.com/NVIDIA_H100-80C", False),
+        ((1, 8, 0), True, None, "nvidia.com/NVIDIA_A2-8C", None),
+        ((1, 8, 0), True, None, EIGHT_Q, None),
+    ],
+)
+def test_a_new_pool_with_a_large_profile_for_computing_boots_with_efi(
+    numbers: tuple[int, int, int], new: bool, given: bool | None, resource: str, efi: bool | None
+) -> None:
+    asked = PoolRequest(vgpus=Counter({resource: 1}), efi=given)
+    assert pools.with_firmware(asked, new=new, version=HarvesterVersion(numbers)).efi is efi

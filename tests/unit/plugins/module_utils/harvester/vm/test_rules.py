@@ -10,10 +10,12 @@ from dataclasses import replace
 
 import pytest
 from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.model import Fleet
+from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.version import parse
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.vm.rules import (
     CannotBoot,
     NoRoom,
     NotOffered,
+    firmware_warnings,
     node_with_room,
     refuse_devices_of_different_nodes,
     refuse_what_cannot_boot,
@@ -97,3 +99,23 @@ def test_host_devices_of_different_nodes_are_refused_and_names_that_are_no_devic
     refuse_devices_of_different_nodes("default/web", fine, nodes)
     with pytest.raises(CannotBoot, match=r"gpu-a-000008004 on gpu-a, gpu-a\.example-000008004 on gpu-a\.example"):
         refuse_devices_of_different_nodes("default/web", ["gpu-a-000008004", "gpu-a.example-000008004"], nodes)
+
+
+@pytest.mark.parametrize(
+    ("version", "efi", "profile", "said"),
+    [
+        ("1.6", False, "NVIDIA H100-80C", "may need EFI"),
+        ("1.6", True, "NVIDIA H100-80C", ""),
+        ("v1.5.1", False, "NVIDIA H100-80C", ""),
+        ("v1.5.1", True, "NVIDIA H100-80C", "may need BIOS"),
+        ("1.9", False, "NVIDIA A2-8C", ""),
+        ("1.9", False, "NVIDIA L40S-48Q", ""),
+    ],
+)
+def test_the_firmware_of_a_vm_with_a_large_vgpu_for_computing(version: str, efi: bool, profile: str, said: str) -> None:
+    found = parse(version)
+    assert found is not None
+    told = list(firmware_warnings("default/vm", {profile: 1}, efi=efi, version=found))
+    assert len(told) == bool(said)
+    assert all(said in one and "default/vm" in one for one in told)
+    assert list(firmware_warnings("default/vm", {profile: 0}, efi=efi, version=found)) == []
