@@ -28,7 +28,7 @@ export UV_SYSTEM_CERTS := true
 # For the folders of tests, of which pytest keeps the last three, and their labs.
 export PYTEST_DEBUG_TEMPROOT := $(CURDIR)/build/tmp
 # Where modules are put, here only where none is run on another machine.
-demo test unit integration molecule bench pages same-results: export ANSIBLE_REMOTE_TMP := $(CURDIR)/build/ansible-tmp
+demo test unit integration molecule bench pages helm same-results: export ANSIBLE_REMOTE_TMP := $(CURDIR)/build/ansible-tmp
 # Where an environment forbids it, each start of Ansible would compile all of it again.
 unexport PYTHONDONTWRITEBYTECODE
 
@@ -126,6 +126,10 @@ matrix: $(TARBALL) ## Check every supported ansible-core: ARGS="--line 2.16"
 .PHONY: importer
 importer: $(TARBALL) ## Import the tarball as Ansible Galaxy does
 	@python -m tools.galaxy_import $(TARBALL)
+
+.PHONY: helm
+helm: $(INSTALLED) | $(PYTEST_DEBUG_TEMPROOT) ## Install, change and remove a chart with a real helm, which is compiled once
+	$(ON_INSTALLED) $(PYTEST) tests/helm
 
 .PHONY: compatibility
 compatibility: $(INSTALLED) ## Take a vGPU through its life on every minor version of Harvester: ARGS="--version 1.8"

@@ -98,6 +98,8 @@ BINARIES = {
 }
 # Upkeep alone needs this one: a lab has its output as a file (lab/kubernetes/kubevirt_manifests.json).
 MANIFESTS = Binary("kubevirt-manifests", CLUSTER, "./kubevirt-manifests", 1, 5)
+# For `make helm` alone: no lab runs it.
+HELM = Binary("helm", GoModule("helm", "helm"), "helm.sh/helm/v3/cmd/helm", 950, 190)
 
 
 def ensure(names: Iterable[str], while_building: Tick = lambda: None) -> dict[str, Path]:
@@ -114,6 +116,12 @@ def ensure_manifests() -> Path:
     """Return the program that prints KubeVirt's manifests."""
     _build_missing([MANIFESTS], lambda: None)
     return cached_path(MANIFESTS)
+
+
+def ensure_helm() -> Path:
+    """Return the path of helm."""
+    _build_missing([HELM], lambda: None)
+    return cached_path(HELM)
 
 
 def missing(names: Iterable[str] = tuple(BINARIES)) -> list[str]:
@@ -205,7 +213,7 @@ def _linker_flags(module: GoModule) -> list[str]:
 
 
 def _build_missing(wanted: list[Binary], tick: Tick) -> None:
-    modules = dict.fromkeys(binary.module for binary in BINARIES.values())
+    modules = dict.fromkeys(binary.module for binary in (*BINARIES.values(), *wanted))
     groups = [[binary for binary in wanted if binary.module == module and not _existing(binary)] for module in modules]
     groups = [group for group in groups if group]
     if not groups:
@@ -350,7 +358,7 @@ class _Running:
     started: float
 
     def state(self, log: Path) -> progress.State:
-        known = {**BINARIES, MANIFESTS.name: MANIFESTS}
+        known = {**BINARIES, MANIFESTS.name: MANIFESTS, HELM.name: HELM}
         steps = [known[name].step for name in self.names]
         return progress.state(steps, progress.packages_in(log), time.time() - self.started, compiler.parallel_jobs())
 
