@@ -195,10 +195,18 @@ class VmPlan:
 
     @property
     def diff(self) -> Json:
-        return {
-            "before": {**_only_filled(self.machine.devices), "allocation_note": self.machine.note_text},
-            "after": {**_only_filled(self.devices), "allocation_note": self.note_text},
-        }
+        """Return the changes under the name of the VM, which a loop needs, with the restart and a changed annotation.
+
+        An annotation that stays would read as if vGPUs that are removed were still there.
+        """
+        before, after = _only_filled(self.machine.devices), _only_filled(self.devices)
+        if self.note_text != self.machine.note_text:
+            before["allocation_note"], after["allocation_note"] = self.machine.note_text, self.note_text
+        if self.restart:
+            before["restarted"], after["restarted"] = False, True
+        metadata = self.machine.vm["metadata"]
+        header = f"VM {metadata.get('namespace', 'default')}/{metadata['name']}"
+        return {"before_header": header, "after_header": header, "before": before, "after": after}
 
 
 def _only_filled(devices: Mapping[str, list[Json]]) -> Json:

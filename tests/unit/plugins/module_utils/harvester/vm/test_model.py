@@ -299,3 +299,20 @@ def test_a_note_that_is_none_is_removed_from_a_stopped_vm(note):
     broken = machine(VFIO, note=note)
     assert broken.note is None
     assert plan(broken, {}, restart=False).note_text is None
+
+
+def test_u17_a_diff_names_the_vm_and_shows_its_restart_but_no_annotation_that_stays() -> None:
+    """Harvester keeps the annotation of a running VM until the VM stops."""
+    note = json.dumps({"hostdevices": {resource(FOUR_Q): ["gpu-a-000008004"]}})
+    has = [vgpu("a")]
+    running = machine(VFIO, host_devices=has, note=note, runs_with={"hostDevices": has})
+    removed = plan(running, {}, restart=True)
+    assert removed.note_text == note
+    assert removed.diff == {
+        "before_header": "VM default/vm",
+        "after_header": "VM default/vm",
+        "before": {"hostDevices": has, "restarted": False},
+        "after": {"restarted": True},
+    }
+    kept = plan(running, {}, restart=False).diff
+    assert (kept["before"], kept["after"]) == ({"hostDevices": has}, {})
