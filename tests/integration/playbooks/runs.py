@@ -73,6 +73,16 @@ class Run:
         return dict(final["event_data"].get("artifact_data") or {})
 
     @property
+    def skipped(self) -> list[str]:
+        """Tasks that were skipped, as often as the output names them."""
+        return [str(event["event_data"]["task"]) for event in self.results("runner_on_skipped")]
+
+    @property
+    def lines(self) -> int:
+        """Number of lines of the output."""
+        return len([line for line in self.shown.splitlines() if line.strip()])
+
+    @property
     def shown(self) -> str:
         return "\n".join(event.get("stdout", "") for event in self.events)
 

@@ -57,6 +57,9 @@ def test_bare_harvester_hosts_become_a_gpu_cluster_and_go_back(bare: Lab, runs: 
     bare.mark()
     again = runs.playbook("harvester_gpu_cluster", cluster, options="--skip-tags report")
     assert (again.status, again.changed) == ("successful", 0)
+    # U13: how long a run that changes nothing is.
+    assert again.lines <= 130, again.shown
+    assert len(again.skipped) <= 24, again.skipped
     assert writes(bare) == []
 
     refused = runs.playbook("teardown", cluster)
@@ -116,6 +119,8 @@ def test_bare_esxi_hosts_become_machines_for_a_bootstrap_role_and_go_back(
     assert {name: count["in_use"] for name, count in counts.items()} == {"A40-24C": 1, "A40-8Q": 2}
     again = runs.playbook("vsphere_gpu_cluster", cluster)
     assert (again.status, again.changed) == ("successful", 0)
+    assert again.lines <= 140, again.shown
+    assert len(again.skipped) <= 18, again.skipped
     handed_on_by_two_vcenters(cluster, runs, tmp_path)
     # A cluster that the machines have become is tested, here one without GPUs.
     guest = {**cluster, "guest_kubeconfig": str(bare.run.kubeconfig("admin"))}
