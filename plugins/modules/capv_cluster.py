@@ -506,6 +506,7 @@ kept:
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.vgpu.fleet.plugins.module_utils.capv.request import request_from
 from ansible_collections.vgpu.fleet.plugins.module_utils.capv.run import ClusterChange
+from ansible_collections.vgpu.fleet.plugins.module_utils.device_options import device_spec
 from ansible_collections.vgpu.fleet.plugins.module_utils.kube import connection
 from ansible_collections.vgpu.fleet.plugins.module_utils.kube.client import ApiClient
 from ansible_collections.vgpu.fleet.plugins.module_utils.kube.options import connection_spec, fail_fast_spec
@@ -513,13 +514,6 @@ from ansible_collections.vgpu.fleet.plugins.module_utils.module import finish, r
 
 
 def group_spec() -> dict[str, dict[str, object]]:
-    vgpu = {"profile": {"type": "str", "required": True}, "count": {"type": "int", "default": 1}}
-    device = {
-        "vendor_id": {"type": "str", "required": True},
-        "device_id": {"type": "str", "required": True},
-        "custom_label": {"type": "str"},
-        "count": {"type": "int", "default": 1},
-    }
     taint = {
         "key": {"type": "str", "required": True, "no_log": False},
         "value": {"type": "str"},
@@ -529,8 +523,7 @@ def group_spec() -> dict[str, dict[str, object]]:
         "replicas": {"type": "int", "default": 1},
         "surge": {"type": "int", "default": 1},
         "machine": {"type": "dict"},
-        "vgpus": {"type": "list", "elements": "dict", "options": vgpu},
-        "pci_devices": {"type": "list", "elements": "dict", "options": device},
+        **device_spec(),
         "vmx_keys": {"type": "dict", "no_log": False},
         "labels": {"type": "dict"},
         "taints": {"type": "list", "elements": "dict", "options": taint},

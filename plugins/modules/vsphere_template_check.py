@@ -138,6 +138,7 @@ groups:
 """
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.vgpu.fleet.plugins.module_utils.device_options import device_spec
 from ansible_collections.vgpu.fleet.plugins.module_utils.module import finish, reporting_errors
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.options import connection_spec
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.session import Session
@@ -145,18 +146,10 @@ from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.template.check 
 
 
 def argument_spec() -> dict[str, dict[str, object]]:
-    vgpu = {"profile": {"type": "str", "required": True}, "count": {"type": "int", "default": 1}}
-    device = {
-        "vendor_id": {"type": "str", "required": True},
-        "device_id": {"type": "str", "required": True},
-        "custom_label": {"type": "str"},
-        "count": {"type": "int", "default": 1},
-    }
     group = {
         "name": {"type": "str", "required": True},
         "template": {"type": "str", "required": True},
-        "vgpus": {"type": "list", "elements": "dict", "options": vgpu},
-        "pci_devices": {"type": "list", "elements": "dict", "options": device},
+        **device_spec(),
         "memory_mb": {"type": "int"},
         "hardware_version": {"type": "str"},
         "machines": {"type": "int", "default": 0},
