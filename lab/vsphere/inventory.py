@@ -42,7 +42,10 @@ HOST_KEYS = {
     "gpus",
     "pci_devices",
     "passthrough_without_reboot",
+    "device_groups",
 }
+GROUP_KEYS = {"name", "description", "devices"}
+GROUP_MEMBER_KEYS = {"address", "profile"}
 GPU_KEYS = {"board", "count", "address", "device_id", "graphics_type", "mode"}
 PCI_DEVICE_KEYS = {
     "address",
@@ -139,6 +142,10 @@ def _host(entry: Entry) -> Entry:
     _only("A host", entry, HOST_KEYS)
     host: Entry = {"graphics_type": "shared_direct" if entry.get("gpus") else "shared"} | entry
     host["gpus"] = _addressed(entry.get("gpus", []), GPU_KEYS, "A GPU", FIRST_GPU_BUS)
+    for group in entry.get("device_groups", []):
+        _only("A device group", group, GROUP_KEYS)
+        for member in group.get("devices", []):
+            _only("A device of a device group", member, GROUP_MEMBER_KEYS)
     host["pci_devices"] = _addressed(entry.get("pci_devices", []), PCI_DEVICE_KEYS, "A PCI device", FIRST_PCI_BUS)
     return host
 

@@ -405,6 +405,41 @@ nodes:
       description: Why the node does not count. Empty if it counts.
       type: str
       sample: ""
+device_groups:
+  description:
+    - The vendor device groups of the hosts, such as GPUs that NVLink connects, sorted by name. The vGPUs of groups that
+      VMs have are part of the other counts.
+  returned: on vSphere
+  type: list
+  elements: dict
+  contains:
+    name:
+      description: Name of the group.
+      type: str
+      sample: Nvidia:2@nvidia_a40-48q%NVLink
+    in_use:
+      description: Number of groups of running VMs.
+      type: int
+      sample: 1
+    claimed:
+      description: Number of groups of stopped VMs.
+      type: int
+      sample: 0
+    free_now:
+      description: Number of free groups as reported by vCenter 9.0 and later. Otherwise null.
+      type: int
+      sample: null
+    free_now_at_most:
+      description:
+        - Upper limit of C(free_now). Before vCenter 9.0, how often the vGPUs of the group fit, since hosts do not
+          report how their devices are connected. Null for groups without vGPUs.
+      type: int
+      sample: 1
+    nodes:
+      description: The same counts for each usable host that offers the group.
+      type: list
+      elements: dict
+      sample: [{free_now: null, free_now_at_most: 1, in_use: 1, node: esx1}]
 fits:
   description: Whether all demands fit.
   returned: success
@@ -558,7 +593,10 @@ def check_vsphere(params: dict[str, Any], *, check_mode: bool) -> ReadResult:
     # Import here, because tasks for Harvester do not need these modules.
     from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.availability import HostsCapacity
     from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.counts import VsphereAvailability
-    from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.read.direct_path import remaining
+    from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.read.direct_path import (
+        remaining,
+        remaining_groups,
+    )
     from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.read.fleet import read
     from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.session import Session
 
@@ -567,8 +605,11 @@ def check_vsphere(params: dict[str, Any], *, check_mode: bool) -> ReadResult:
     chosen = {**hosts_of(params), "esxi_hosts": [host for hosts in named for host in hosts] if named else None}
     with Session.open(params) as session:
         snapshot = read(session, **chosen)
-        reported = remaining(session, snapshot.inventory.gpu_hosts)
-    counts = VsphereAvailability(snapshot, reported=reported)
+        hosts = snapshot.inventory.gpu_hosts
+        reported = remaining(session, hosts)
+        offered = {host.name: [group.name for group in host.device_groups] for host in hosts}
+        free_groups = remaining_groups(session, hosts, offered)
+    counts = VsphereAvailability(snapshot, reported=reported, reported_groups=free_groups)
     fit = FitCheck(HostsCapacity(counts), read_demand(params["demand"], snapshot.known))
     if params["require"]:
         fit.require()
@@ -577,6 +618,7 @@ def check_vsphere(params: dict[str, Any], *, check_mode: bool) -> ReadResult:
             "profiles": counts.profile_records(),
             "devices": counts.device_records(),
             "nodes": counts.node_records(),
+            "device_groups": counts.group_records(),
             **fit.as_result(),
         },
         tuple(counts.differences()),

@@ -150,6 +150,45 @@ nodes:
               type: list
               elements: dict
               sample: [{bandwidth_mbps: 10000, seconds: 7}]
+    device_groups:
+      description:
+        - The vendor device groups that the host offers, such as GPUs that NVLink connects. Empty before vSphere 8.0.
+      type: list
+      elements: dict
+      contains:
+        name:
+          description: Name of the group, for C(device_groups) of M(vgpu.fleet.vsphere_vgpu_vm).
+          type: str
+          sample: Nvidia:2@nvidia_a40-48q%NVLink
+        description:
+          description: Description of the group.
+          type: str
+          sample: Two GPUs connected by NVLink
+        devices:
+          description: Devices of the group, with the profile of a vGPU or the PCI IDs of a whole device.
+          type: list
+          elements: dict
+          sample:
+            - device_id: null
+              name: NVIDIA A40
+              profile: nvidia_a40-48q
+              type: nvidiaVgpu
+              vendor: NVIDIA Corporation
+              vendor_id: null
+        in_use:
+          description: Number of such groups that running VMs of the host have.
+          type: int
+          sample: 1
+        vms:
+          description: VMs on the host that have such a group, running or not.
+          type: list
+          elements: str
+          sample: [trainer]
+        free:
+          description:
+            - Number of free groups as reported by vCenter 9.0 and later. Otherwise null, since hosts do not report it.
+          type: int
+          sample: null
     gpus:
       description: GPUs of the host, ordered by address.
       type: list
@@ -200,6 +239,43 @@ nodes:
           description: Whether configured settings are not effective yet and require a restart.
           type: bool
           sample: false
+        direct_path:
+          description:
+            - Use of the GPU and data of its driver as reported by vCenter 9.1 and later. Otherwise null. The API does
+              not document the units of memory.
+          type: dict
+          contains:
+            mode:
+              description:
+                - V(none), V(host), V(directPath), V(enhancedDirectPath), V(vGpuSameSize), V(vGpuMixedSize) or
+                  V(systemSelect).
+              type: str
+              sample: vGpuSameSize
+            configurable_modes:
+              description: Modes that can be configured.
+              type: list
+              elements: str
+              sample: [host, directPath, vGpuSameSize, vGpuMixedSize]
+            used_memory:
+              description: Memory in use.
+              type: int
+              sample: 8192
+            available_memory:
+              description: Memory of the device.
+              type: int
+              sample: 49152
+            interconnect:
+              description: Type of the connection to other devices, or null.
+              type: str
+              sample: NVLink
+            driver:
+              description: Name of the host driver.
+              type: str
+              sample: nvidia
+            driver_version:
+              description: Version of the host driver.
+              type: str
+              sample: 580.82.02
         vf_capacity:
           description: Always null.
           type: int
@@ -359,6 +435,7 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.vgpu.fleet.plugins.module_utils.module import ReadResult, finish, reporting_errors
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.options import connection_spec, hosts_of, hosts_spec
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.read import fleet as snapshot
+from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.read.direct_path import remaining_groups
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.read.evacuation import hot_migrate
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.result import nodes, records
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.result.evacuation import evacuations
@@ -381,13 +458,15 @@ def main() -> None:
         with Session.open(params) as session:
             found = snapshot.read(session, **hosts_of(params))
             migrates = hot_migrate(session)
+            offered = {host.name: [group.name for group in host.device_groups] for host in found.inventory.gpu_hosts}
+            free_groups = remaining_groups(session, found.inventory.gpu_hosts, offered)
         profiles = params["profiles"]
         if profiles is not None:
             profiles = [found.known.resolve(profile) for profile in profiles]
         fleet = nodes.filtered(found.fleet, gpus=params["gpus"], profiles=profiles)
         emptied = evacuations(found, hot_migrate=migrates)
         result = {
-            "nodes": nodes.node_records(found, fleet, emptied),
+            "nodes": nodes.node_records(found, fleet, emptied, free_groups),
             "vgpus": records.vgpu_records(fleet),
             "claims": [claim.as_dict() for claim in fleet.ordered_claims],
             "findings": [finding.as_dict() for finding in findings(found)],

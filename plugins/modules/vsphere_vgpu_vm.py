@@ -13,15 +13,15 @@ version_added: 0.1.0
 author:
   - The vgpu.fleet contributors (@vgpu-fleet)
 description:
-  - Attaches vGPUs and whole PCI devices to a VM, or detaches them, in one change. Creates the VM from O(template) if
-    the VM does not exist.
+  - Attaches vGPUs, whole PCI devices and vendor device groups to a VM, or detaches them, in one change. Creates the VM
+    from O(template) if the VM does not exist.
   - The module also sets what a VM with these devices requires, which is reserved memory, a recent hardware version and
     a large enough MMIO region. See O(prepare).
   - Stops a running VM only if a change requires it and O(power_cycle) permits it, and starts the VM again afterwards.
   - Before any change, the module verifies that a host offers the profiles, that they can be combined in one VM and, if
     the VM has to run, that a host has free capacity for them.
-  - The module does not change devices of a device group or other kinds of passthrough devices, and does not move
-    running VMs.
+  - The module adds and removes devices of a device group only with their group, does not change other kinds of
+    passthrough devices, and does not move running VMs.
   - The module marks every VM that it creates with O(owner), and deletes a VM by name only if the VM has this mark. See
     O(owner), O(adopt) and O(uuid) for VMs that were created by other means.
   - An existing VM has to match O(datacenter), O(folder), O(cluster), O(resource_pool) and O(esxi_host). Otherwise the
@@ -129,10 +129,31 @@ options:
         description:
           - The hardware label that the devices must have.
         type: str
+  device_groups:
+    description:
+      - Vendor device groups of the VM, such as GPUs that NVLink connects, or a GPU with the network card for GPUDirect
+        RDMA. The VM gets all devices of a group from one host, and loses them together.
+      - An empty list removes all device groups with their devices. If not set, the device groups are not changed.
+      - M(vgpu.fleet.vsphere_gpu_info) returns the groups that each host offers. Devices that can be configured, such
+        as SR-IOV network cards, keep the settings that the host proposes.
+      - Requires vSphere 8.0 or later. With O(prepare), the module upgrades the hardware version to 20.
+    type: list
+    elements: dict
+    suboptions:
+      name:
+        description:
+          - The name of the group, as the host offers it.
+        type: str
+        required: true
+      count:
+        description:
+          - Number of groups of this name.
+        type: int
+        default: 1
   exclusive:
     description:
-      - Whether to remove devices that are not in O(vgpus) or O(pci_devices). With V(false), the VM keeps all its
-        devices, including surplus devices of a listed profile or ID.
+      - Whether to remove devices that are not in O(vgpus), O(pci_devices) or O(device_groups). With V(false), the VM
+        keeps all its devices, including surplus devices of a listed profile or ID.
     type: bool
     default: true
   prepare:
@@ -175,6 +196,8 @@ options:
       - How to choose the host of the VM.
       - With V(auto), the module finds a host with free capacity for all devices before any change. If DRS is enabled,
         DRS chooses the host. Otherwise, the module starts the VM on the host that it found.
+      - vCenter 9.0 and later reports the free vGPUs and device groups of each host. The module uses these numbers and
+        returns a warning if its own count differs. Before 9.0, hosts do not report which device groups are free.
       - If no GPU of the host lists the VM within a minute after its start, the module returns a warning and no
         RV(vm.gpus). The list may be outdated; the VM keeps running.
       - With V(none), vSphere chooses the host.
@@ -372,6 +395,15 @@ EXAMPLES = r"""
       - profile: A40-4Q
     state: powered_on
 
+- name: Give a VM two GPUs that NVLink connects, as one device group
+  vgpu.fleet.vsphere_vgpu_vm:
+    name: trainer-nvlink
+    template: ubuntu-22.04-efi
+    cluster: gpu
+    device_groups:
+      - name: Nvidia:2@nvidia_a40-48q%NVLink
+    state: powered_on
+
 - name: Remove all vGPUs from the VM
   vgpu.fleet.vsphere_vgpu_vm:
     name: trainer
@@ -484,6 +516,22 @@ pci_devices:
       description: Name of the device in the VM. Null in check mode for a device that would be added.
       type: str
       sample: PCI device 1
+device_groups:
+  description: The vendor device groups of the VM, sorted by name. Their devices are not part of C(vgpus) and
+    C(pci_devices).
+  returned: success
+  type: list
+  elements: dict
+  contains:
+    name:
+      description: Name of the group.
+      type: str
+      sample: Nvidia:2@nvidia_a40-48q%NVLink
+    devices:
+      description: Names of the devices in the VM. Empty in check mode for a group that would be added.
+      type: list
+      elements: str
+      sample: [PCI device 0, PCI device 1]
 created:
   description: Whether the VM was created, or in check mode would be.
   returned: success
@@ -498,6 +546,7 @@ restarted:
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.vgpu.fleet.plugins.module_utils.concealed_option import conceal
+from ansible_collections.vgpu.fleet.plugins.module_utils.device_options import device_spec
 from ansible_collections.vgpu.fleet.plugins.module_utils.module import finish, reporting_errors
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.options import connection_spec
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.session import Session
@@ -506,14 +555,7 @@ from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm.request impo
 
 
 def argument_spec() -> dict[str, dict[str, object]]:
-    count = {"type": "int", "default": 1}
-    vgpu = {"profile": {"type": "str", "required": True}, "count": count}
-    pci_device = {
-        "vendor_id": {"type": "str", "required": True},
-        "device_id": {"type": "str", "required": True},
-        "count": count,
-        "custom_label": {"type": "str"},
-    }
+    device_group = {"name": {"type": "str", "required": True}, "count": {"type": "int", "default": 1}}
     network = {
         "name": {"type": "str", "required": True},
         "mac": {"type": "str"},
@@ -533,8 +575,8 @@ def argument_spec() -> dict[str, dict[str, object]]:
         "owner": {"type": "str", "default": "vgpu.fleet"},
         "adopt": {"type": "bool", "default": False},
         "state": {"type": "str", "choices": states, "default": "present"},
-        "vgpus": {"type": "list", "elements": "dict", "options": vgpu},
-        "pci_devices": {"type": "list", "elements": "dict", "options": pci_device},
+        **device_spec(),
+        "device_groups": {"type": "list", "elements": "dict", "options": device_group},
         "exclusive": {"type": "bool", "default": True},
         "prepare": {"type": "bool", "default": True},
         "power_cycle": {"type": "str", "choices": ["never", "soft", "hard"], "default": "never"},

@@ -287,7 +287,7 @@ func (l *Lab) fitGraphics(host *gpuHost, spec HostSpec) error {
 	for _, device := range host.devices {
 		host.bind(device)
 	}
-	return nil
+	return l.fitGroups(host, spec.DeviceGroups)
 }
 
 func (l *Lab) fitGpu(host *gpuHost, spec GpuSpec) (*gpu, error) {

@@ -96,6 +96,10 @@ func (g *checkerGate) CheckVmConfigTask(ctx *simulator.Context, req *types.Check
 			if _, refused := lab.checkDevices(at, slices.Clone(req.Spec.DeviceChange)); refused != nil {
 				result.Error = append(result.Error, refused.localized())
 			}
+			at.groupsOffered = lab.groupsOf([]*gpuHost{host})
+			if refused := lab.checkGroupChange(at, &req.Spec); refused != nil {
+				result.Error = append(result.Error, refused.localized())
+			}
 			if vm != nil {
 				if refused := lab.checkScalars(vm, &req.Spec); refused != nil {
 					result.Error = append(result.Error, refused.localized())

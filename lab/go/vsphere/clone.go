@@ -65,6 +65,10 @@ func (l *Lab) checkClone(ctx *simulator.Context, source *simulator.VirtualMachin
 		if _, refused := l.checkDevices(at, config.DeviceChange); refused != nil {
 			return refused
 		}
+		at.groupsOffered = l.groupsOf(l.clusterHosts(ctx, host.cluster))
+		if refused := l.checkGroupChange(at, config); refused != nil {
+			return refused
+		}
 	}
 	_, refused = l.checkDevices(at, location.DeviceChange)
 	return refused
@@ -169,6 +173,7 @@ func (l *Lab) finishClone(ctx *simulator.Context, source, clone *simulator.Virtu
 	if linked(req) {
 		linkDisks(source, clone)
 	}
+	clone.Config.DeviceGroups = source.Config.DeviceGroups
 	refused := l.reconfigure(ctx, clone, inherited(source))
 	if config := req.Spec.Config; refused == nil && config != nil {
 		own := *config

@@ -1,7 +1,9 @@
 package main
 
 import (
+	"maps"
 	"reflect"
+	"slices"
 	"strings"
 
 	"github.com/vmware/govmomi/simulator"
@@ -21,6 +23,7 @@ func (g *browserGate) QueryConfigTarget(ctx *simulator.Context, req *types.Query
 		body = browser.QueryConfigTarget(ctx, req).(*methods.QueryConfigTargetBody)
 	})
 	target := body.Res.Returnval
+	groups := lab.groupsOf(lab.browserHosts(ctx, req.This, req.Host))
 	lab.mu.Lock()
 	defer lab.mu.Unlock()
 	seen := map[string]bool{}
@@ -61,6 +64,11 @@ func (g *browserGate) QueryConfigTarget(ctx *simulator.Context, req *types.Query
 					DeviceId:                 int32(device.deviceID),
 				})
 			}
+		}
+	}
+	if lab.version.has("8.0.0.1") {
+		for _, name := range slices.Sorted(maps.Keys(groups)) {
+			target.VendorDeviceGroupInfo = append(target.VendorDeviceGroupInfo, groups[name])
 		}
 	}
 	lab.version.forget(target)

@@ -55,6 +55,9 @@ type deviceSituation struct {
 	devices  []types.BaseVirtualDevice
 	// offered are the profiles of the hosts in reach.
 	offered map[string]bool
+	// groups are the device groups of the VM, groupsOffered those of the hosts in reach.
+	groups        *types.VirtualMachineVirtualDeviceGroups
+	groupsOffered map[string]types.VirtualMachineVendorDeviceGroupInfo
 	// knownNetwork says whether a standard network exists.
 	knownNetwork func(name string) bool
 }
@@ -92,6 +95,10 @@ func (l *Lab) checkDevices(at deviceSituation, changes []types.BaseVirtualDevice
 		case types.VirtualDeviceConfigSpecOperationEdit:
 			if position < 0 {
 				return nil, refuse(&index, "Device %d does not exist on virtual machine %s.", key, at.vmName)
+			}
+			before, wasGrouped := groupKey(after[position])
+			if now, grouped := groupKey(spec.Device); grouped != wasGrouped || now != before {
+				return nil, refuse(&index, "The device group of device %d of virtual machine %s cannot be edited.", key, at.vmName)
 			}
 			if vgpuOf(after[position]) != vgpuOf(spec.Device) {
 				// Whether a real server allows this is unknown (vsphere.md 5.3).
@@ -238,10 +245,11 @@ func (l *Lab) fillServerFields(backing *types.VirtualPCIPassthroughVmiopBackingI
 func (l *Lab) situation(ctx *simulator.Context, vm *simulator.VirtualMachine) deviceSituation {
 	at := deviceSituation{
 		vmName: vm.Name, hardware: vm.Config.Version, power: vm.Runtime.PowerState,
-		devices: vm.Config.Hardware.Device, offered: map[string]bool{},
+		devices: vm.Config.Hardware.Device, offered: map[string]bool{}, groups: vm.Config.DeviceGroups,
 	}
 	if host := l.host(vm.Runtime.Host); host != nil {
 		l.offerIn(ctx, host.cluster, at.offered)
+		at.groupsOffered = l.groupsOf(l.clusterHosts(ctx, host.cluster))
 	}
 	at.knownNetwork = l.networksAround(ctx, vm)
 	return at

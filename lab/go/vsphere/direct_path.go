@@ -57,6 +57,11 @@ func (m *directPathProfileManager) hosts(ctx *simulator.Context, target types.Ba
 	return nil, refuse(&types.InvalidArgument{InvalidProperty: "target"}, "A specified parameter was not correct: target")
 }
 
+func (m *directPathProfileManager) usable(ctx *simulator.Context, host *gpuHost) bool {
+	runtime := m.lab.hostObject(ctx, host).Runtime
+	return runtime.ConnectionState == types.HostSystemConnectionStateConnected && !runtime.InMaintenanceMode
+}
+
 func (m *directPathProfileManager) answer(ctx *simulator.Context, hosts []*gpuHost, spec types.BaseDirectPathProfileManagerCapacityQuerySpec) types.BaseDirectPathProfileManagerCapacityResult {
 	unknown := func(fault *refusal) types.BaseDirectPathProfileManagerCapacityResult {
 		return &types.DirectPathProfileManagerCapacityUnknown{QuerySpec: spec, FaultList: []types.LocalizedMethodFault{fault.localized()}}
@@ -65,9 +70,27 @@ func (m *directPathProfileManager) answer(ctx *simulator.Context, hosts []*gpuHo
 	if !ok {
 		return unknown(refuse(&types.NotFound{}, "There are no stored DirectPath profiles."))
 	}
+	if group, ok := query.DeviceConfig.(*types.DirectPathProfileManagerVirtualDeviceGroupDirectPathConfig); ok {
+		info := &types.DirectPathProfileManagerCapacityInfo{Profile: types.DirectPathProfileInfo{
+			Name: group.DeviceGroupName, VendorName: "NVIDIA", DeviceConfig: query.DeviceConfig,
+		}}
+		m.lab.mu.Lock()
+		defer m.lab.mu.Unlock()
+		for _, host := range hosts {
+			consumed, remaining, most := m.lab.groupCapacity(ctx, host, group.DeviceGroupName)
+			info.Consumed, info.Max = info.Consumed+consumed, info.Max+most
+			if m.usable(ctx, host) {
+				info.Remaining += remaining
+			}
+		}
+		if info.Max == 0 {
+			return unknown(refuse(&types.NotFound{}, "No host of the target has the device group %s.", group.DeviceGroupName))
+		}
+		return info
+	}
 	config, ok := query.DeviceConfig.(*types.DirectPathProfileManagerVmiopDirectPathConfig)
 	if !ok {
-		return unknown(refuse(&types.NotSupported{}, "The lab knows the capacity of vGPU profiles only."))
+		return unknown(refuse(&types.NotSupported{}, "The lab knows the capacity of vGPU profiles and device groups only."))
 	}
 	info := &types.DirectPathProfileManagerCapacityInfo{Profile: types.DirectPathProfileInfo{
 		Name: config.VgpuProfile, VendorName: "NVIDIA", DeviceConfig: query.DeviceConfig,
@@ -76,8 +99,7 @@ func (m *directPathProfileManager) answer(ctx *simulator.Context, hosts []*gpuHo
 	defer m.lab.mu.Unlock()
 	offered := false
 	for _, host := range hosts {
-		object := m.lab.hostObject(ctx, host)
-		usable := object.Runtime.ConnectionState == types.HostSystemConnectionStateConnected && !object.Runtime.InMaintenanceMode
+		usable := m.usable(ctx, host)
 		for _, g := range host.shareable() {
 			profile, has := g.Offers(config.VgpuProfile)
 			if !has {
@@ -104,6 +126,48 @@ func (m *directPathProfileManager) answer(ctx *simulator.Context, hosts []*gpuHo
 		info.Max = max(info.Max, info.Remaining+info.Consumed)
 	}
 	return info
+}
+
+// directPathState is how a device is used, since 9.1. govmomi lacks the field, so it
+// travels in the label and is set apart on the way out (see newFields).
+func (l *Lab) directPathState(host *gpuHost, device *pciDevice) string {
+	mode, modes, used := "none", "none,directPath", 0
+	if g := host.gpu(device.spec.Address); g != nil {
+		modes = "host,directPath,vGpuSameSize,vGpuMixedSize"
+		switch {
+		case g.activeType != typeSharedDirect:
+			mode = "host"
+		case g.Mode == admission.MixedSize:
+			mode = "vGpuMixedSize"
+		default:
+			mode = "vGpuSameSize"
+		}
+		for _, slot := range g.Slots {
+			used += slot.Profile.FramebufferMiB
+		}
+	}
+	if device.active {
+		mode = "directPath"
+	}
+	return fmt.Sprintf("|%s|%s|%d|", mode, modes, used)
+}
+
+// directPathInfo is what the driver says of a GPU, since 9.1, in the same way.
+func (l *Lab) directPathInfo(host *gpuHost, g *gpu) string {
+	driver := "nvidia"
+	if !host.driver {
+		driver = ""
+	}
+	interconnect := ""
+	for _, group := range host.groups {
+		for i, member := range group.spec.Devices {
+			other := group.spec.Devices[len(group.spec.Devices)-1-i]
+			if member.Address == g.ID && member.Profile != "" && other.Profile != "" {
+				interconnect = "NVLink"
+			}
+		}
+	}
+	return fmt.Sprintf("|%s|%s|580.82.02|%d|", interconnect, driver, g.FramebufferMiB)
 }
 
 // vgpuBindings name the GPU of each vGPU, since 9.1. govmomi lacks both fields, so

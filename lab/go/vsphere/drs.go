@@ -232,6 +232,7 @@ func (g *clusterGate) PlaceVm(ctx *simulator.Context, req *types.PlaceVm) soap.H
 		}
 	}
 	if spec.ConfigSpec != nil {
+		stub.Config.DeviceGroups = spec.ConfigSpec.DeviceGroups
 		for _, change := range spec.ConfigSpec.DeviceChange {
 			device := change.GetVirtualDeviceConfigSpec()
 			if device.Operation == types.VirtualDeviceConfigSpecOperationAdd {

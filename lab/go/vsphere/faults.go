@@ -124,6 +124,10 @@ type behaviourValues struct {
 	Xorg string `json:"xorg"`
 	// How far the capacity of DirectPathProfileManager is off the lab's own books.
 	CapacitySkew int `json:"capacity_skew"`
+	// What deviceGroups of a ConfigSpec means: the list of all groups that the VM
+	// is to have, or only what is added, while groups go with their devices. The
+	// API reference leaves both open.
+	DeviceGroups string `json:"device_groups"`
 }
 
 // The first choice is the default.
@@ -133,6 +137,7 @@ var behaviourChoices = map[string][]string{
 	"guest_shutdown": {"works", "hangs"},
 	"drs_task":       {"omitted", "returned"},
 	"graphics_info":  {"live", "delayed", "on_refresh", "never"},
+	"device_groups":  {"listed", "by_devices"},
 	"xorg":           {"starts", "fails", "fails_until_reboot", "starts_and_waits_for_reboot"},
 }
 
@@ -140,6 +145,7 @@ func (v *behaviourValues) fields() map[string]*string {
 	return map[string]*string{
 		"refusals": &v.Refusals, "hot_add_fault": &v.HotAddFault, "guest_shutdown": &v.GuestShutdown,
 		"drs_task": &v.DrsTask, "graphics_info": &v.GraphicsInfo, "xorg": &v.Xorg,
+		"device_groups": &v.DeviceGroups,
 	}
 }
 

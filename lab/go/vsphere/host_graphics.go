@@ -169,6 +169,9 @@ func (l *Lab) plugIn(object *simulator.HostSystem, host *gpuHost) error {
 		if l.version.has("8.0.3.0") {
 			device.DeviceClassName = "3D controller"
 		}
+		if l.version.has("9.1.0.0") {
+			device.DeviceClassName += l.directPathInfo(host, g)
+		}
 		hardware.PciDevice = append(hardware.PciDevice, device)
 	}
 	for _, p := range host.devices {

@@ -64,6 +64,21 @@ type HostSpec struct {
 	Gpus             []GpuSpec       `json:"gpus"`
 	PciDevices       []PciDeviceSpec `json:"pci_devices"`
 	Rebinds          *bool           `json:"passthrough_without_reboot"`
+	// Sets of connected devices that VMs get as a whole.
+	DeviceGroups []DeviceGroupSpec `json:"device_groups"`
+}
+
+// DeviceGroupSpec is one set of devices that NVLink or a PCIe switch connects.
+type DeviceGroupSpec struct {
+	Name        string            `json:"name"`
+	Description string            `json:"description"`
+	Devices     []GroupMemberSpec `json:"devices"`
+}
+
+// GroupMemberSpec is a vGPU of a GPU if it has a profile, otherwise the whole device.
+type GroupMemberSpec struct {
+	Address string `json:"address"`
+	Profile string `json:"profile"`
 }
 
 type GpuSpec struct {

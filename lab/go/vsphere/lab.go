@@ -50,6 +50,7 @@ type gpuHost struct {
 	// All devices that could be passed through, and those that are.
 	devices     []*pciDevice
 	passthrough []*pciDevice
+	groups      []*deviceGroup
 	// Whether passthrough is switched without a reboot.
 	rebinds     bool
 	defaultType string

@@ -129,6 +129,9 @@ func (l *Lab) passthroughInfo(host *gpuHost) []types.BaseHostPciPassthruInfo {
 			PassthruEnabled: device.enabled, PassthruActive: device.active, HardwareLabel: device.spec.Label,
 		}
 		l.version.forget(info)
+		if l.version.has("9.1.0.0") {
+			info.HardwareLabel += l.directPathState(host, device)
+		}
 		out = append(out, info)
 	}
 	return out

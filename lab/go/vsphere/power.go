@@ -1,6 +1,8 @@
 package main
 
 import (
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -155,11 +157,18 @@ func (l *Lab) admit(ctx *simulator.Context, vm *simulator.VirtualMachine, host *
 			}, "Host %s has %d MB of unreserved memory; virtual machine %s reserves %d MB.", host.name, free, vm.Name, reserved)
 		}
 	}
+	return l.admitGroups(vm, host, slices.Collect(maps.Values(vendorGroups(vm.Config.DeviceGroups))), func() *refusal {
+		return l.admitDevices(vm, host)
+	})
+}
+
+// admitDevices books the devices that are in no group.
+func (l *Lab) admitDevices(vm *simulator.VirtualMachine, host *gpuHost) *refusal {
 	bound, refused := l.bindDevices(vm, host)
 	if refused != nil {
 		return refused
 	}
-	if vgpus := vgpusOf(vm.Config.Hardware.Device); len(vgpus) > 0 {
+	if vgpus := vgpusOf(ungrouped(vm.Config.Hardware.Device)); len(vgpus) > 0 {
 		if refused := l.assign(host, vm, vgpus); refused != nil {
 			for _, device := range bound {
 				device.holder = ""
@@ -186,7 +195,7 @@ func (l *Lab) assign(host *gpuHost, vm *simulator.VirtualMachine, vgpus []string
 // bindDevices gives free DirectPath devices of the host to the VM.
 func (l *Lab) bindDevices(vm *simulator.VirtualMachine, host *gpuHost) ([]*pciDevice, *refusal) {
 	var bound []*pciDevice
-	for _, device := range vm.Config.Hardware.Device {
+	for _, device := range ungrouped(vm.Config.Hardware.Device) {
 		backing, ok := device.GetVirtualDevice().Backing.(*types.VirtualPCIPassthroughDynamicBackingInfo)
 		if !ok {
 			continue

@@ -34,8 +34,11 @@ func (l *Lab) checkReconfigure(ctx *simulator.Context, vm *simulator.VirtualMach
 	if refused := l.checkScalars(vm, spec); refused != nil {
 		return refused
 	}
-	_, refused := l.checkDevices(l.situation(ctx, vm), spec.DeviceChange)
-	return refused
+	at := l.situation(ctx, vm)
+	if _, refused := l.checkDevices(at, spec.DeviceChange); refused != nil {
+		return refused
+	}
+	return l.checkGroupChange(at, spec)
 }
 
 func (l *Lab) checkScalars(vm *simulator.VirtualMachine, spec *types.VirtualMachineConfigSpec) *refusal {
@@ -140,6 +143,7 @@ func (h *gpuHost) unreservedMB(except string) int64 {
 // fields before it looks at the devices, so its refusal must be undone.
 func (l *Lab) reconfigure(ctx *simulator.Context, vm *simulator.VirtualMachine, spec *types.VirtualMachineConfigSpec) *refusal {
 	l.number(vm.Config.Hardware.Device, spec.DeviceChange)
+	groups := numberGroups(vm, spec)
 	l.followLock(vm, spec)
 	before := simulator.Checkpoint(vm).(*mo.VirtualMachine)
 	body := vm.ReconfigVMTask(ctx, &types.ReconfigVM_Task{This: vm.Self, Spec: *spec})
@@ -151,6 +155,7 @@ func (l *Lab) reconfigure(ctx *simulator.Context, vm *simulator.VirtualMachine, 
 		ctx.Update(vm, simulator.PropertyDiff(vm, before))
 		return refused
 	}
+	vm.Config.DeviceGroups = groups
 	l.showResources(ctx, vm)
 	return nil
 }

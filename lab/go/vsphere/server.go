@@ -120,10 +120,23 @@ func (m *mendedWriter) Write(body []byte) (int, error) {
 	return len(body), err
 }
 
+var (
+	newState = regexp.MustCompile(`<hardwareLabel>([^<|]*)\|(\w*)\|([^<|]*)\|(\d+)\|</hardwareLabel>`)
+	newInfo  = regexp.MustCompile(`<deviceClassName>([^<|]*)\|(\w*)\|(\w*)\|([\d.]*)\|(\d+)\|</deviceClassName>`)
+)
+
 var newBinding = regexp.MustCompile(`<instanceId>([^<|]*)\|([^<|]*)\|(\d+)\|</instanceId>(<vm [^>]*>[^<]*</vm>)`)
 
 // newFields sets apart what came with API versions that govmomi does not know.
 func newFields(body []byte) []byte {
+	body = newState.ReplaceAllFunc(body, func(found []byte) []byte {
+		part := newState.FindSubmatch(found)
+		modes := bytes.ReplaceAll(part[3], []byte(","), []byte("</configurableModes><configurableModes>"))
+		return fmt.Appendf(nil, "<hardwareLabel>%s</hardwareLabel><directPathState><mode>%s</mode><configurableModes>%s</configurableModes><usedMemory>%s</usedMemory></directPathState>",
+			part[1], part[2], modes, part[4])
+	})
+	body = newInfo.ReplaceAll(body, []byte("<deviceClassName>$1</deviceClassName><directPathInfo><interconnectType>$2</interconnectType>"+
+		"<driverName>$3</driverName><driverVersion>$4</driverVersion><availableMemory>$5</availableMemory></directPathInfo>"))
 	return newBinding.ReplaceAll(body, []byte("<instanceId>$1</instanceId>$4<pciId>$2</pciId><deviceKey>$3</deviceKey>"))
 }
 

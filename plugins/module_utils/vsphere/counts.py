@@ -21,6 +21,7 @@ from ansible_collections.vgpu.fleet.plugins.module_utils.errors import join_name
 from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.model import Fleet, Holder, Node, UnboundRequest
 from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.profile import parse_or_none
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.capacity import GpuClasses, HostCapacity
+from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.read.device_groups import GroupOffer
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.read.fleet import (
     Snapshot,
     gpu_name,
@@ -62,6 +63,8 @@ class VsphereAvailability:
     released: frozenset[str] = frozenset()
     # Free vGPUs by host and profile as vCenter 9.0 and later reports them. These numbers take precedence.
     reported: Mapping[str, Mapping[str, int]] = field(default_factory=dict, hash=False)
+    # Free device groups by host and name, in the same way.
+    reported_groups: Mapping[str, Mapping[str, int]] = field(default_factory=dict, hash=False)
     cache: CapacityCache = field(default_factory=CapacityCache, compare=False, repr=False)
 
     @cached_property
@@ -290,6 +293,53 @@ class VsphereAvailability:
             ],
         }
 
+    def group_records(self) -> list[dict[str, Any]]:
+        """Count the vendor device groups by name and host."""
+        offers = {node.name: self.snapshot.hosts[node.name].device_groups for node in self.nodes}
+        records = []
+        for name in sorted({group.name for groups in offers.values() for group in groups}):
+            nodes = [
+                self._group_record(node, group)
+                for node in self.nodes
+                for group in offers[node.name]
+                if group.name == name and node.usable
+            ]
+            claimed = sum(
+                vm.device_groups.count(name)
+                for vm in self.snapshot.inventory.vms
+                if not vm.running and not vm.template and vm.moid not in self.released
+            )
+            records.append(
+                {
+                    "name": name,
+                    "in_use": sum(record["in_use"] for record in nodes),
+                    "claimed": claimed,
+                    **{key: _sum(record[key] for record in nodes) for key in ("free_now", "free_now_at_most")},
+                    "nodes": nodes,
+                }
+            )
+        return records
+
+    def _group_record(self, node: Node, group: GroupOffer) -> dict[str, Any]:
+        moid = self.snapshot.hosts[node.name].moid
+        running = [vm for vm in self.snapshot.inventory.vms if vm.host == moid and vm.running]
+        told = self.reported_groups.get(node.name, {}).get(group.name)
+        return {
+            "node": node.name,
+            "in_use": sum(vm.device_groups.count(group.name) for vm in running if vm.moid not in self.released),
+            "free_now": told,
+            "free_now_at_most": self._most_groups(node, group) if told is None else told,
+        }
+
+    def _most_groups(self, node: Node, group: GroupOffer) -> int | None:
+        """Return how often the vGPUs of a group fit on a host, regardless of how its GPUs are connected."""
+        if not group.vgpus:
+            return None
+        host, count = self.now[node.name].copy(), 0
+        while host.admit(Counter(group.vgpus), Holder("group", running=True)):
+            count += 1
+        return count
+
     def device_records(self) -> list[dict[str, Any]]:
         return [
             {
@@ -309,6 +359,12 @@ class VsphereAvailability:
             {"name": node.name, "usable": node.usable and bool(node.gpus), "reason": unusable_because(node)}
             for node in self.fleet.ordered_nodes
         ]
+
+
+def _sum(numbers: Iterable[int | None]) -> int | None:
+    """Return the sum, or None if a number is unknown."""
+    known = list(numbers)
+    return None if None in known else sum(number or 0 for number in known)
 
 
 def unusable_because(node: Node) -> str:

@@ -73,10 +73,12 @@ CONTENTS = {
     "vsphere_gpu_host_passthrough",
     "vsphere_gpu_host_profiles",
     "vsphere_gpu_vm_defaults.networks",
+    "vsphere_gpu_vm_defaults.device_groups",
     "vsphere_gpu_vm_defaults.pci_devices",
     "vsphere_gpu_vm_defaults.vgpus",
     "vsphere_gpu_vm_vms",
     "vsphere_gpu_vm_vms.networks",
+    "vsphere_gpu_vm_vms.device_groups",
     "vsphere_gpu_vm_vms.pci_devices",
     "vsphere_gpu_vm_vms.vgpus",
 }

@@ -329,3 +329,29 @@ def test_vcenter_9_1_names_the_gpu_of_each_vgpu(start, section, playbooks, versi
     if exact:
         shown = [sum(1 for slot in gpu["slots"] if slot["profile"]) for _name, gpu in sorted(gpus(result).items())]
         assert shown == [len(card["slots"]) for card in vcenter.books["esx1"]]
+
+
+# vCenter 9.1
+@pytest.mark.parametrize("version", ["9.0", "9.1"])
+def test_c_the_use_of_each_gpu_and_its_driver_are_shown_from_9_1_on(start, section, playbooks, version):
+    hosts = section["clusters"][0]["hosts"]
+    hosts[0]["gpus"] = [
+        {"board": "A40"},
+        {"board": "A40", "mode": "mixed_size"},
+        {"board": "A40", "graphics_type": "direct"},
+    ]
+    section["vms"].append(
+        {"name": "trainer", "host": "esx1", "vgpus": ["nvidia_a40-8q"], "memory_locked": True, "power": "on"}
+    )
+    result = playbooks(start(section, version)).task("vsphere_gpu_info", esxi_hosts=["esx1"])
+    assert not result.failed, result.message
+    shown = [gpu["direct_path"] for gpu in result["nodes"][0]["gpus"]]
+    if version == "9.0":
+        assert shown == [None] * 3
+        return
+    assert [one["mode"] for one in shown] == ["vGpuSameSize", "vGpuMixedSize", "directPath"]
+    assert sum(one["used_memory"] for one in shown) == 8192
+    assert "vGpuMixedSize" in shown[0]["configurable_modes"]
+    assert {(one["driver"], one["available_memory"], one["interconnect"]) for one in shown} == {
+        ("nvidia", 48 * 1024, None)
+    }

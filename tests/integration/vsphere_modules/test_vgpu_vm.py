@@ -526,10 +526,8 @@ def test_a_vm_that_somebody_else_changes_is_read_and_changed_again(vcenter, play
     assert profiles(vcenter) == [FOUR]
 
 
-def test_device_groups_and_foreign_devices_are_never_touched(vcenter, playbooks):
+def test_foreign_devices_are_never_touched(vcenter, playbooks):
     kind = vim.vm.device.VirtualPCIPassthrough
-    grouped = Specs.add(FOUR)
-    grouped.device.deviceGroupInfo = vim.vm.device.VirtualDevice.DeviceGroupInfo(groupInstanceKey=7, sequenceId=0)
     foreign = vim.vm.device.VirtualDeviceSpec(
         operation="add",
         device=kind(
@@ -539,11 +537,11 @@ def test_device_groups_and_foreign_devices_are_never_touched(vcenter, playbooks)
             ),
         ),
     )
-    vcenter.wait(vcenter.reconfigure(vcenter.vm("app-1"), deviceChange=[grouped, foreign, Specs.add(FOUR)]))
+    vcenter.wait(vcenter.reconfigure(vcenter.vm("app-1"), deviceChange=[foreign, Specs.add(FOUR)]))
     before = [device.key for device in devices(vcenter)]
     result = playbooks(vcenter).task(MODULE, name="app-1", vgpus=[], pci_devices=[])
     assert result.changed, result.message
-    assert [device.key for device in devices(vcenter)] == before[:2]
+    assert [device.key for device in devices(vcenter)] == before[:1]
     assert result["vgpus"] == []
 
 

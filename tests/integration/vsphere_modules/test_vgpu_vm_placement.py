@@ -229,3 +229,38 @@ def test_every_version_is_served(start, section, version, playbooks):
     assert predicted["diff"] == made["diff"]
     assert [result.changed for result in (made, again, created, gone)] == [True, False, True, True], created.message
     assert made["vgpus"][0]["gpu"]
+
+
+# vCenter 9
+def test_the_capacity_of_vcenter_9_decides_where_a_vm_fits(start, section, playbooks):
+    vcenter = start(section, "9.0")
+    vcenter.control("PUT", "/behaviour", {"capacity_skew": -1})
+    vcenter.mark()
+    whole = {"name": "app-1", "state": "powered_on", "vgpus": [{"profile": "A40-48Q", "count": 2}]}
+    refused = playbooks(vcenter).task(MODULE, **whole)
+    assert refused.code == "no_room", refused.message
+    assert "vCenter reports only 1 free vGPUs nvidia_a40-48q" in refused.message
+    assert vcenter.writes == 0
+
+
+def test_room_that_only_vcenter_9_sees_is_used_with_a_warning(start, section, playbooks):
+    section["vms"] += [
+        {
+            "name": f"{host}-busy-{number}",
+            "host": host,
+            "vgpus": ["nvidia_a40-8q"],
+            "memory_locked": True,
+            "power": "on",
+        }
+        for host in ("esx1", "esx2")
+        for number in (1, 2)
+    ]
+    vcenter = start(section, "9.1")
+    run = playbooks(vcenter)
+    whole = {"name": "app-1", "state": "powered_on", "vgpus": [{"profile": "A40-48Q"}]}
+    refused = run.task(MODULE, check=True, **whole)
+    assert refused.code == "no_room", refused.message
+    vcenter.control("PUT", "/behaviour", {"capacity_skew": 1})
+    predicted = run.task(MODULE, check=True, **whole)
+    assert predicted.changed, predicted.message
+    assert any("The number of vCenter is used." in warning for warning in predicted["warnings"])

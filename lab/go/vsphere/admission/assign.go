@@ -97,6 +97,21 @@ func (g *Gpu) likeness() string {
 	return b.String()
 }
 
+// Take books one slot of a profile on this GPU, if there is room.
+func (g *Gpu) Take(holder, name string, rules Rules) bool {
+	profile, offered := g.Offers(name)
+	if !offered {
+		return false
+	}
+	slot, err := g.room(profile, rules)
+	if err != nil || g.Mode == SameSize && len(g.Slots) >= profile.MaxPerGpu {
+		return false
+	}
+	slot.Holder = holder
+	g.Slots = append(g.Slots, slot)
+	return true
+}
+
 func inOrder(gpus []*Gpu, policy Policy) []*Gpu {
 	ordered := append([]*Gpu(nil), gpus...)
 	sort.SliceStable(ordered, func(a, b int) bool {

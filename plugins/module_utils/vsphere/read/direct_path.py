@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -17,7 +17,7 @@ from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.session import 
 SINCE = "9.0"
 HOSTS_AT_ONCE = 8
 
-# Free vGPUs by name of the host and profile.
+# Free vGPUs or device groups by name of the host, and by profile or group.
 Remaining = Mapping[str, Mapping[str, int]]
 
 
@@ -26,12 +26,38 @@ def remaining(session: Session, hosts: Sequence[HostFacts]) -> Remaining:
 
     Return nothing for older servers, for a pyVmomi without the types, and for profiles that vCenter does not know.
     """
+    return _remaining(
+        session,
+        hosts,
+        {host.name: host.profiles for host in hosts},
+        lambda types, name: types.VmiopDirectPathConfig(vgpuProfile=name),
+    )
+
+
+def remaining_groups(session: Session, hosts: Sequence[HostFacts], names: Mapping[str, Collection[str]]) -> Remaining:
+    """Ask vCenter how many of the named device groups hosts can still give to VMs. `names` are by host."""
+    return _remaining(
+        session, hosts, names, lambda types, name: types.VirtualDeviceGroupDirectPathConfig(deviceGroupName=name)
+    )
+
+
+def _remaining(
+    session: Session,
+    hosts: Sequence[HostFacts],
+    names: Mapping[str, Collection[str]],
+    config: Callable[[Any, str], Any],
+) -> Remaining:
     manager = _manager(session)
-    asked = [host for host in hosts if host.profiles and host.connected]
+    asked = [host for host in hosts if names.get(host.name) and host.connected]
     if manager is None or not asked:
         return {}
+
+    def ask(host: HostFacts) -> dict[str, int]:
+        return _ask(session, manager, host, {name: config(manager_types, name) for name in names[host.name]})
+
+    manager_types = session.vim.DirectPathProfileManager
     with ThreadPoolExecutor(max_workers=min(len(asked), HOSTS_AT_ONCE)) as pool:
-        answers = list(pool.map(lambda host: _ask(session, manager, host), asked))
+        answers = list(pool.map(ask, asked))
     return {host.name: answer for host, answer in zip(asked, answers, strict=True)}
 
 
@@ -41,18 +67,15 @@ def _manager(session: Session) -> Any:
     return getattr(session.content, "directPathProfileManager", None)
 
 
-def _ask(session: Session, manager: Any, host: HostFacts) -> dict[str, int]:
+def _ask(session: Session, manager: Any, host: HostFacts, configs: Mapping[str, Any]) -> dict[str, int]:
     types = session.vim.DirectPathProfileManager
-    specs = [
-        types.CapacityQueryByDeviceConfig(deviceConfig=types.VmiopDirectPathConfig(vgpuProfile=profile))
-        for profile in host.profiles
-    ]
+    specs = [types.CapacityQueryByDeviceConfig(deviceConfig=config) for config in configs.values()]
     target = types.TargetHost(host=host.reference)
-    subject = Operation(f"tell how many vGPUs host {host.name} has left", host=host.name)
+    subject = Operation(f"tell how many devices host {host.name} has left", host=host.name)
     answers = session.call(subject, manager.QueryDirectPathProfileCapacity, target, specs) or []
     # One answer for each query, in the same order. Unknown capacities have no number.
     return {
-        profile: int(answer.remaining)
-        for profile, answer in zip(host.profiles, answers, strict=False)
+        name: int(answer.remaining)
+        for name, answer in zip(configs, answers, strict=False)
         if isinstance(answer, types.CapacityInfo)
     }

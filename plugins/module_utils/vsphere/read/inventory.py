@@ -18,6 +18,8 @@ from typing import Any
 from ansible_collections.vgpu.fleet.plugins.module_utils.errors import did_you_mean, join_names
 from ansible_collections.vgpu.fleet.plugins.module_utils.planning.request import NothingSelected
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.faults import Operation, moid_of
+from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.read import device_groups
+from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.read.device_groups import GroupOffer
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.session import Properties, Session
 
 SHARED_DIRECT = "sharedDirect"
@@ -43,6 +45,33 @@ DRS_OPTIONS = "configurationEx.drsConfig.option"
 EVACUATION_OPTION = "VgpuMMAutomationTimeoutSecs"
 VM_PATHS = ["name", "runtime.powerState", "runtime.host", "config.template", "config.hardware.device"]
 
+DEVICE_GROUPS = "config.deviceGroups"
+PASSTHROUGH = "config.pciPassthruInfo"
+
+
+@dataclass(frozen=True)
+class DirectPathFacts:
+    """How a GPU is used and what its driver reports, since 9.1. The API does not document the units of memory."""
+
+    mode: str = ""
+    modes: tuple[str, ...] = ()
+    used_memory: int | None = None
+    available_memory: int | None = None
+    interconnect: str = ""
+    driver: str = ""
+    driver_version: str = ""
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "mode": self.mode or None,
+            "configurable_modes": list(self.modes),
+            "used_memory": self.used_memory,
+            "available_memory": self.available_memory,
+            "interconnect": self.interconnect or None,
+            "driver": self.driver or None,
+            "driver_version": self.driver_version or None,
+        }
+
 
 @dataclass(frozen=True)
 class GpuFacts:
@@ -56,6 +85,7 @@ class GpuFacts:
     vms: tuple[str, ...] = ()
     # PCI device id in the high 16 bits and vendor id in the low 16 bits, as in the vSphere API.
     device: int | None = None
+    direct_path: DirectPathFacts | None = None
 
 
 @dataclass(frozen=True)
@@ -104,6 +134,8 @@ class HostFacts:
     details: tuple[ProfileFacts, ...] = ()
     # Framebuffer in MiB by `GpuFacts.device`.
     framebuffers: Mapping[int, int] = field(default_factory=dict, hash=False)
+    # The vendor device groups that the host offers, since 8.0.
+    device_groups: tuple[GroupOffer, ...] = ()
     reference: Any = field(default=None, compare=False, repr=False)
     browser: Any = field(default=None, compare=False, repr=False)
     graphics_manager: Any = field(default=None, compare=False, repr=False)
@@ -135,6 +167,8 @@ class VmFacts:
     vsga: bool = False
     # Whether the VM has a whole PCI device of its host.
     passthrough: bool = False
+    # The names of its vendor device groups.
+    device_groups: tuple[str, ...] = ()
     reference: Any = field(default=None, compare=False, repr=False)
 
     @property
@@ -343,7 +377,8 @@ def complete(session: Session, hosts: Sequence[HostFacts]) -> Inventory:
     vms = [vm for host in gpu_hosts for vm in host.vms]
     filters = [session.objects_filter([host.reference for host in gpu_hosts], _gpu_host_paths(session))]
     if vms:
-        filters.append(session.objects_filter(vms, VM_PATHS))
+        grouped = [DEVICE_GROUPS] if session.has(device_groups.SINCE) else []
+        filters.append(session.objects_filter(vms, [*VM_PATHS, *grouped]))
     answer = session.collect(Operation("read the GPU hosts and their VMs"), *filters)
     by_id = {moid_of(reference): found for reference, found in answer}
     bindings: dict[str, dict[int, str]] = {}
@@ -353,7 +388,10 @@ def complete(session: Session, hosts: Sequence[HostFacts]) -> Inventory:
                 bindings.setdefault(moid_of(binding.vm), {})[binding.deviceKey] = binding.pciId
     vgpu = session.vim.vm.device.VirtualPCIPassthrough.VmiopBackingInfo
     found_vms = [
-        _vm(reference, found, vgpu, bindings.get(moid_of(reference), {}))
+        replace(
+            _vm(reference, found, vgpu, bindings.get(moid_of(reference), {})),
+            device_groups=tuple(sorted(device_groups.names_by_key(session, found.get(DEVICE_GROUPS)).values())),
+        )
         for reference, found in answer
         if isinstance(reference, session.vim.VirtualMachine)
     ]
@@ -363,8 +401,8 @@ def complete(session: Session, hosts: Sequence[HostFacts]) -> Inventory:
 
 
 def _gpu_host_paths(session: Session) -> list[str]:
-    # Since 9.1 the binding names the GPU of each device of a VM (vsphere.md 1.7).
-    return [*GPU_HOST_PATHS, "config.assignableHardwareBinding"] if session.has("9.1") else GPU_HOST_PATHS
+    # Since 9.1 the binding names the GPU of each device of a VM, and devices have their use (vsphere.md 1.7).
+    return [*GPU_HOST_PATHS, "config.assignableHardwareBinding", PASSTHROUGH] if session.has("9.1") else GPU_HOST_PATHS
 
 
 def _with_hardware(host: HostFacts, found: Properties) -> HostFacts:
@@ -373,12 +411,35 @@ def _with_hardware(host: HostFacts, found: Properties) -> HostFacts:
         entry.id: (entry.deviceId & 0xFFFF) << 16 | entry.vendorId & 0xFFFF
         for entry in found.get("hardware.pciDevice") or []
     }
+    states = _direct_path(found) if PASSTHROUGH in found else {}
     return replace(
         host,
-        gpus=tuple(replace(gpu, device=devices.get(gpu.address)) for gpu in host.gpus),
+        gpus=tuple(
+            replace(gpu, device=devices.get(gpu.address), direct_path=states.get(gpu.address)) for gpu in host.gpus
+        ),
         graphics_manager=found.get("configManager.graphicsManager"),
         service_system=found.get("configManager.serviceSystem"),
     )
+
+
+def _direct_path(found: Properties) -> dict[str, DirectPathFacts]:
+    """Return the use of the devices and the data of their drivers by address, from 9.1 on."""
+    infos = {entry.id: entry.directPathInfo for entry in found.get("hardware.pciDevice") or []}
+    states = {entry.id: entry.directPathState for entry in found.get(PASSTHROUGH) or []}
+    return {
+        address: DirectPathFacts(
+            mode=str(state.mode or "") if state else "",
+            modes=tuple(state.configurableModes or ()) if state else (),
+            used_memory=state.usedMemory if state else None,
+            available_memory=info.availableMemory if info else None,
+            interconnect=str(info.interconnectType or "") if info else "",
+            driver=str(info.driverName or "") if info else "",
+            driver_version=str(info.driverVersion or "") if info else "",
+        )
+        for address in {*infos, *states}
+        if (state := states.get(address)) or infos.get(address)
+        for info in [infos.get(address)]
+    }
 
 
 def _vm(reference: Any, found: Properties, vgpu: Any, bindings: Mapping[int, str]) -> VmFacts:
@@ -408,28 +469,35 @@ def _renders_on_hardware(device: Any) -> bool:
     return bool(getattr(device, "enable3DSupport", False)) and getattr(device, "use3dRenderer", "") != "software"
 
 
-class _ProfileDetails:
-    """Profile details, queried once for all hosts of the same version, boards and profiles.
+# The details of profiles, the framebuffers in MiB by `GpuFacts.device`, and the device groups.
+HostDetails = tuple[tuple[ProfileFacts, ...], dict[int, int], tuple[GroupOffer, ...]]
 
-    The details depend on the driver, which such hosts share.
+
+class _ProfileDetails:
+    """Profile details, queried once for all hosts of the same version, GPUs and profiles.
+
+    The details depend on the driver, which such hosts share. Device groups depend on how the devices of a host are
+    connected, so each host of a kind with device groups is queried.
     """
 
     def __init__(self, session: Session) -> None:
         self._session = session
-        self._known: dict[Any, tuple[tuple[ProfileFacts, ...], dict[int, int]]] = {}
+        self._known: dict[Any, HostDetails] = {}
 
     def of(self, host: HostFacts) -> HostFacts:
-        if not self._session.has("7.0.3") or not host.profiles or host.browser is None or not host.connected:
+        asked = host.profiles or self._session.has(device_groups.SINCE)
+        if not self._session.has("7.0.3") or not asked or host.browser is None or not host.connected:
             return host
-        alike = (host.version, host.profiles, frozenset(gpu.device for gpu in host.gpus))
-        if alike not in self._known:
+        alike = (host.version, host.profiles, frozenset((gpu.address, gpu.device) for gpu in host.gpus))
+        if alike not in self._known or self._known[alike][2]:
             self._known[alike] = self._ask(host)
-        details, framebuffers = self._known[alike]
-        return replace(host, details=details, framebuffers=framebuffers)
+        details, framebuffers, groups = self._known[alike]
+        return replace(host, details=details, framebuffers=framebuffers, device_groups=groups)
 
-    def _ask(self, host: HostFacts) -> tuple[tuple[ProfileFacts, ...], dict[int, int]]:
+    def _ask(self, host: HostFacts) -> HostDetails:
         subject = Operation(f"tell what host {host.name} offers", host=host.name)
         target = self._session.call(subject, host.browser.QueryConfigTarget, host=host.reference)
+        groups = device_groups.offers_of(self._session, target)
         details = tuple(
             ProfileFacts(
                 entry.profileName,
@@ -440,7 +508,8 @@ class _ProfileDetails:
             for entry in (target.vgpuProfileInfo if target else None) or []
         )
         devices = (target.vgpuDeviceInfo if target else None) or []
-        return details, {entry.deviceVendorId: entry.maxFbSizeInGib * 1024 for entry in devices}
+        framebuffers = {entry.deviceVendorId: entry.maxFbSizeInGib * 1024 for entry in devices}
+        return details, framebuffers, tuple(groups[name] for name in sorted(groups))
 
 
 def _stun_times(entry: Any) -> tuple[tuple[int, int], ...]:

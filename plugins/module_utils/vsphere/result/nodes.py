@@ -17,14 +17,37 @@ from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.result.evacuati
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.result.records import Record, gpu_record
 
 
-def node_records(snapshot: Snapshot, fleet: Fleet, emptied: Mapping[str, Evacuation] | None = None) -> list[Record]:
+def node_records(
+    snapshot: Snapshot,
+    fleet: Fleet,
+    emptied: Mapping[str, Evacuation] | None = None,
+    remaining_groups: Mapping[str, Mapping[str, int]] | None = None,
+) -> list[Record]:
     return [
         {
             **node.as_dict(),
             "gpus": [gpu_record(snapshot, gpu) for gpu in node.ordered_gpus],
+            "device_groups": group_records(snapshot, node.name, (remaining_groups or {}).get(node.name, {})),
             "evacuation": _evacuation_record(snapshot, (emptied or {}).get(node.name), node.name),
         }
         for node in fleet.ordered_nodes
+    ]
+
+
+def group_records(snapshot: Snapshot, host: str, remaining: Mapping[str, int]) -> list[Record]:
+    """Return the device groups of a host, with the VMs that have them and the free ones where vCenter reports them."""
+    facts = snapshot.hosts[host]
+    there = [vm for vm in snapshot.inventory.vms if vm.host == facts.moid and not vm.template]
+    return [
+        {
+            "name": group.name,
+            "description": group.description,
+            "devices": [device.as_dict() for device in group.devices],
+            "in_use": sum(vm.device_groups.count(group.name) for vm in there if vm.running),
+            "vms": sorted(vm.name for vm in there if group.name in vm.device_groups),
+            "free": remaining.get(group.name),
+        }
+        for group in facts.device_groups
     ]
 
 

@@ -33,6 +33,7 @@ def gpu_record(snapshot: Snapshot, gpu: Gpu) -> Record:
         **{key: value for key, value in gpu.as_dict().items() if key not in NOT_ON_VSPHERE},
         "graphics_type": SPELT.get(shown.graphics_type, shown.graphics_type),
         "pending": gpu.address in pending(host),
+        "direct_path": shown.direct_path.as_dict() if shown.direct_path else None,
         "exact": not notes,
         "notes": list(notes),
     }

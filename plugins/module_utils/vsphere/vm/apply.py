@@ -7,7 +7,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -16,11 +17,14 @@ from ansible_collections.vgpu.fleet.plugins.module_utils.errors import FleetErro
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere import privileges, tasks
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.faults import Operation, VsphereError
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.read import inventory
+from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.read.device_groups import (
+    SINCE as GROUPS_SINCE,
+    GroupOffer,
+)
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.read.inventory import HostFacts
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.session import Session
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm import cloud_init as vm_cloud_init, spec as vm_spec
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm.decide import (
-    devices as vm_devices,
     placement as vm_placement,
     plan as vm_plan,
     privileges as needed_privileges,
@@ -42,8 +46,10 @@ from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm.power import
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm.request import VmRequest
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm.result import (
     VmResult,
+    named_groups,
     named_pci_devices,
     named_vgpus,
+    predicted_groups,
 )
 
 ATTEMPTS = 6
@@ -63,6 +69,7 @@ class Decision:
     wish: DesiredVm
     reach: CandidateHosts | None = None
     host: str | None = None
+    warnings: tuple[str, ...] = ()
 
 
 class HostCache:
@@ -130,22 +137,26 @@ class ReconfigureVm:
         if settled is not None:
             return settled
         reach = self._hosts.around(machine, only=self._request.creation.esxi_host)
-        wish = self._wish(machine, sorted({*reach.profiles, *machine.vgpus}))
+        offers = reach.group_offers if self._request.device_groups else {}
+        wish = self._wish(machine, sorted({*reach.profiles, *machine.vgpus}), offers)
         validate_devices(machine.name, machine, wish, reach)
         plan = vm_plan.plan(machine, wish, self._session.version)
         refuse_soft_without_tools(machine, plan.power, self._request)
-        return Decision(plan, wish, reach, self._room(machine, plan, reach))
+        host, doubts = self._room(machine, plan, reach)
+        return Decision(plan, wish, reach, host, doubts)
 
     def _finishes(self, machine: VmState) -> bool:
         """Return whether the task can complete an interrupted creation, for which it has to name the template."""
         return machine.mark.unfinished and bool(self._request.creation.template)
 
-    def _wish(self, machine: VmState, profiles: Sequence[str]) -> DesiredVm:
+    def _wish(
+        self, machine: VmState, profiles: Sequence[str], offers: Mapping[str, GroupOffer] | None = None
+    ) -> DesiredVm:
         options = self._request.claim.wanted(machine.mark)
         if self._finishes(machine):
             macs = [card.mac for card in machine.cards]
             options |= vm_cloud_init.finishing(machine.name, self._request.creation, macs)
-        return replace(self._request.wish(profiles), options=options)
+        return replace(self._request.wish(profiles, offers), options=options)
 
     def _settled(self, machine: VmState) -> Decision | None:
         """Return a decision based on the VM alone if no host data is needed: no change, stop or delete only."""
@@ -161,15 +172,15 @@ class ReconfigureVm:
         refuse_soft_without_tools(machine, plan.power, self._request)
         return Decision(plan, wish)
 
-    def _room(self, machine: VmState, plan: VmPlan, reach: CandidateHosts) -> str | None:
-        """Return the host to start the VM on. Without devices or placement, leave the choice to vSphere."""
+    def _room(self, machine: VmState, plan: VmPlan, reach: CandidateHosts) -> tuple[str | None, tuple[str, ...]]:
+        """Return the host to start the VM on, and warnings. Without devices, leave the choice to vSphere."""
         if not plan.power.start:
-            return None
+            return None, ()
         only = self._request.creation.esxi_host or None
         if not self._request.auto or not plan.devices.any:
-            return only
+            return only, ()
         current = self._hosts.name(machine.host)
-        return choose_host(machine.name, plan, reach, without=machine.moid, current=current, only=only)
+        return choose_host(machine.name, plan, reach, without=machine, current=current, only=only)
 
     # Applying
     def apply(self, seen: VmSnapshot, decision: Decision) -> VmResult:
@@ -209,7 +220,7 @@ class ReconfigureVm:
                 fresh = read_vm(self._session, seen.reference, plan.machine.name)
                 refuse_to_start_unfinished(fresh.path, fresh.machine.mark)
             try:
-                seat = self._running.start(seen, plan.devices.vgpus, decision.reach, decision.host)
+                seat = self._running.start(seen, plan.devices.all_vgpus, decision.reach, decision.host)
             except FleetError as error:
                 error.changed = plan.reconfigures or plan.upgrades or stopped or not error.certain
                 if stopped:
@@ -217,7 +228,9 @@ class ReconfigureVm:
                     off = error.certain and self._running.power(seen) == "poweredOff"
                     error.message += " and is still off." if off else "; whether it runs again is not known."
                 raise
-        return self.shown(read_vm(self._session, seen.reference, plan.machine.name), plan, seat)
+        shown = self.shown(read_vm(self._session, seen.reference, plan.machine.name), plan, seat)
+        shown.warnings += decision.warnings
+        return shown
 
     def _delete(self, seen: VmSnapshot, plan: VmPlan) -> VmResult:
         name = seen.machine.name
@@ -244,7 +257,8 @@ class ReconfigureVm:
                 if not plan.reconfigures:
                     return
             fresh = False
-            name, profiles = plan.machine.name, tuple(sorted({*plan.devices.add_vgpus}))
+            added = [profile for group in plan.devices.add_groups for profile in group.vgpus]
+            name, profiles = plan.machine.name, tuple(sorted({*plan.devices.add_vgpus, *added}))
             subject = Operation(f"change VM {name}", vm=name, profiles=profiles)
             spec = vm_spec.reconfiguration(self._session, plan)
             try:
@@ -265,7 +279,8 @@ class ReconfigureVm:
         """Restart the VM after a failed change and add its differences from the previous state to the error."""
         name = seen.machine.name
         try:
-            self._running.start(seen, sorted(seen.machine.vgpus.elements()), decision.reach, None)
+            before = [*seen.machine.vgpus.elements(), *(one for group in seen.machine.groups for one in group.vgpus)]
+            self._running.start(seen, sorted(before), decision.reach, None)
             differences = seen.machine.differences(read_vm(self._session, seen.reference, name).machine)
         except FleetError as other:
             error.message += f" VM {name} was powered off for it and could not be started: {other.message}"
@@ -290,6 +305,7 @@ class ReconfigureVm:
             gpus=seat.gpus if seat else (),
             vgpus=named_vgpus(machine),
             pci_devices=named_pci_devices(machine),
+            device_groups=named_groups(machine.groups),
             restarted=plan.restarts,
             diff=plan.diff(),
             warnings=[*warnings(plan), *(seat.warnings if seat else ())],
@@ -321,9 +337,10 @@ class ReconfigureVm:
             pci_devices=[]
             if plan.deletes
             else named_pci_devices(kept) + [(None, request) for request in plan.devices.add_pci],
+            device_groups=[] if plan.deletes else predicted_groups(plan.devices),
             restarted=plan.restarts,
             diff=plan.diff(),
-            warnings=warnings(plan),
+            warnings=[*warnings(plan), *decision.warnings],
         )
 
 
@@ -331,15 +348,25 @@ def validate_devices(name: str, machine: VmState, wish: DesiredVm, reach: Candid
     """Reject devices that no host can provide or that cannot be combined in a VM, before any change."""
     if wish.state == ABSENT:
         return
-    devices = vm_devices.diff(machine, wish.vgpus, wish.pci_devices, exclusive=wish.exclusive)
+    devices = vm_plan.device_diff(machine, wish)
+    if devices.add_groups:
+        if not reach.groups_supported:
+            raise vm_rules.InvalidRequest(
+                f"VM {name} cannot have device groups: this vCenter, or the installed pyVmomi, does not support them.",
+                hint=f"They exist since vSphere API {GROUPS_SINCE}.",
+            )
+        offered = {host: list(offers) for host, offers in reach.device_groups.items()}
+        vm_rules.refuse_groups_that_no_host_offers(name, devices.groups, offered)
     if devices.add_vgpus:
         vm_rules.refuse_what_no_host_offers(name, devices.vgpu_counts, reach.offers)
-        together = devices.vgpu_counts + machine.foreign_vgpus
+    if devices.add_vgpus or devices.add_groups:
+        together = Counter(devices.all_vgpus) + machine.foreign_vgpus
         several = sum(together.values()) > 1
         vm_rules.refuse_what_cannot_boot(name, together, api_version=reach.api_version)
         if several:
             # A VM with an older hardware version is upgraded before the devices are added.
-            needed = needs_of(devices.vgpus, api_version=reach.api_version).hardware_version
+            grouped = bool(devices.groups)
+            needed = needs_of(devices.all_vgpus, api_version=reach.api_version, grouped=grouped).hardware_version
             most = reach.most_vgpus(max(machine.hardware_version, needed if wish.prepare else 0))
             vm_rules.refuse_what_cannot_boot(name, together, most=most, api_version=reach.api_version)
     if devices.add_pci:
@@ -347,17 +374,37 @@ def validate_devices(name: str, machine: VmState, wish: DesiredVm, reach: Candid
 
 
 def choose_host(
-    name: str, plan: VmPlan, reach: CandidateHosts, *, without: str, current: str | None, only: str | None
-) -> str | None:
-    """Return the host with free capacity that the planner prefers, or None if DRS chooses among such hosts."""
-    devices = plan.devices
-    lacking = vm_placement.without_devices(devices.pci, reach.free_pci_devices(without)) if devices.pci else {}
-    fleet = reach.snapshot.fleet_without(without)
-    found = vm_placement.rooms(fleet, devices.vgpu_counts, current=current, lacking=lacking)
+    name: str,
+    plan: VmPlan,
+    reach: CandidateHosts,
+    *,
+    without: VmState | None,
+    current: str | None,
+    only: str | None,
+) -> tuple[str | None, tuple[str, ...]]:
+    """Return the host with free capacity that the planner prefers, or None if DRS chooses among such hosts.
+
+    Also return warnings about hosts of which vCenter reports another capacity. `without` is the VM if it exists.
+    """
+    devices, moid = plan.devices, without.moid if without else ""
+    lacking: dict[str, str] = {}
+    if devices.all_pci:
+        lacking |= vm_placement.without_devices(devices.all_pci, reach.free_pci_devices(moid))
+    # The numbers of vCenter include the devices of a VM that runs now, so they do not hold for its host.
+    foreign = [host.name for host in reach.hosts if not (without and without.running and host.name == current)]
+    if devices.groups:
+        told = reach.remaining_groups(devices.groups)
+        offers = {host: list(groups) for host, groups in reach.device_groups.items()}
+        told = {host: told[host] for host in foreign if host in told}
+        lacking |= vm_placement.without_groups(devices.groups, offers, told)
+    vgpus = Counter(devices.all_vgpus)
+    reported = {host: reach.remaining[host] for host in foreign if host in reach.remaining} if vgpus else {}
+    fleet = reach.snapshot.fleet_without(moid)
+    found = vm_placement.rooms(fleet, vgpus, current=current, lacking=lacking, reported=reported)
     vm_placement.refuse_without_room(name, devices, found)
     if only:
-        return only
-    return None if reach.places_itself(without) else found.best
+        return only, found.warnings
+    return None if reach.places_itself(moid) else found.best, found.warnings
 
 
 def warnings(plan: VmPlan) -> list[str]:

@@ -48,6 +48,7 @@ from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm.result impor
     VmResult,
     named_pci_devices,
     named_vgpus,
+    predicted_groups,
 )
 
 KIB_PER_GIB = 1 << 20
@@ -94,7 +95,7 @@ class CloneVm:
         return self._predicted(made)
 
     def _subject(self, made: ClonePlan) -> Operation:
-        profiles = tuple(sorted(set(made.decision.plan.devices.vgpus)))
+        profiles = tuple(sorted(set(made.decision.plan.devices.all_vgpus)))
         return Operation(f"make VM {self.name}", vm=self.name, profiles=profiles)
 
     # Planning
@@ -109,14 +110,15 @@ class CloneVm:
         pool = around.pool(creation.resource_pool, cluster=hosts[0].cluster if creation.esxi_host else creation.cluster)
         reach = CandidateHosts(self._session, [host for host in hosts if host.cluster == pool.resource])
         machine = source.machine
-        wish = self._request.wish(sorted({*reach.profiles, *machine.vgpus}))
+        offers = reach.group_offers if self._request.device_groups else {}
+        wish = self._request.wish(sorted({*reach.profiles, *machine.vgpus}), offers)
         validate_devices(self.name, machine, wish, reach)
         plan = vm_plan.plan(machine, wish, self._session.version, creates=True)
-        host = self._room(plan, reach)
+        host, doubts = self._room(plan, reach)
         decision = Decision(plan, wish, reach, host)
         home = reach.host(host or creation.esxi_host) if host or creation.esxi_host else None
-        spec, doubts = self._clone_spec(source, plan, pool, around, home)
-        return ClonePlan(source, decision, folder, pool, spec, home, (*warnings(plan), *doubts))
+        spec, ignored = self._clone_spec(source, plan, pool, around, home)
+        return ClonePlan(source, decision, folder, pool, spec, home, (*warnings(plan), *doubts, *ignored))
 
     def _candidates(self, folder: InventoryItem) -> Sequence[HostFacts]:
         """Return the hosts that the options select."""
@@ -127,12 +129,12 @@ class CloneVm:
         chosen = inventory.selected(here, cluster=creation.cluster or None)
         return vm_reach.only_host(chosen, creation.esxi_host) if creation.esxi_host else chosen
 
-    def _room(self, plan: VmPlan, reach: CandidateHosts) -> str | None:
-        """Return the host to start the VM on, or None if the VM is not started or vSphere chooses."""
+    def _room(self, plan: VmPlan, reach: CandidateHosts) -> tuple[str | None, tuple[str, ...]]:
+        """Return the host to start the VM on, or None if the VM is not started or vSphere chooses, and warnings."""
         only = self._creation.esxi_host or None
         if not self._request.auto or not plan.devices.any or not plan.power.start:
-            return only
-        return choose_host(self.name, plan, reach, without="", current=None, only=only)
+            return only, ()
+        return choose_host(self.name, plan, reach, without=None, current=None, only=only)
 
     # Clone specification
     def _clone_spec(
@@ -161,6 +163,7 @@ class CloneVm:
         if not plan.upgrades:
             # Older hardware versions reject the devices, so they are added after the upgrade (vsphere.md 5.5).
             changes += vm_spec.device_changes(self._session, plan.devices)
+            vm_spec.device_groups(self._session, config, plan.devices)
         if changes:
             config.deviceChange = changes
         vm_spec.settings(self._session, config, plan)
@@ -343,6 +346,7 @@ class CloneVm:
             power=plan.power.after,
             vgpus=named_vgpus(kept) + [(None, name) for name in plan.devices.add_vgpus],
             pci_devices=named_pci_devices(kept) + [(None, request) for request in plan.devices.add_pci],
+            device_groups=predicted_groups(plan.devices),
             created=True,
             diff=self._diff(made),
             warnings=list(made.warnings),

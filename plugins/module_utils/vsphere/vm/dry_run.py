@@ -32,7 +32,7 @@ def dry_run(session: Session, seen: VmSnapshot, plan: VmPlan) -> None:
     pool = seen.properties.get("resourcePool")
     if checker is None or pool is None or not session.has(SINCE):
         return
-    name, profiles = plan.machine.name, tuple(sorted(set(plan.devices.vgpus)))
+    name, profiles = plan.machine.name, tuple(sorted(set(plan.devices.all_vgpus)))
     if plan.reconfigures:
         spec = vm_spec.reconfiguration(session, plan, guarded=False)
         subject = Operation(f"change VM {name}", vm=name, profiles=profiles)

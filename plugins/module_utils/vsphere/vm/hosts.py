@@ -7,14 +7,19 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
 from ansible_collections.vgpu.fleet.plugins.module_utils.errors import join_names
 from ansible_collections.vgpu.fleet.plugins.module_utils.planning.request import NothingSelected
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.faults import Operation, moid_of
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.read import inventory
+from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.read import direct_path, inventory
+from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.read.device_groups import (
+    SINCE as GROUPS_SINCE,
+    GroupOffer,
+    offers_of,
+)
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.read.fleet import Snapshot
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.read.inventory import HostFacts
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.session import Session
@@ -42,6 +47,10 @@ class CandidateHosts:
     @property
     def api_version(self) -> tuple[int, ...]:
         return self._session.version
+
+    @property
+    def groups_supported(self) -> bool:
+        return self._session.has(GROUPS_SINCE)
 
     @property
     def offers(self) -> dict[str, tuple[str, ...]]:
@@ -127,6 +136,39 @@ class CandidateHosts:
         return free
 
     @cached_property
+    def _targets(self) -> dict[str, Any]:
+        """Return what each connected host can give to VMs."""
+        return {
+            host.name: self._session.call(
+                Operation(f"tell what host {host.name} has", host=host.name),
+                host.browser.QueryConfigTarget,
+                host=host.reference,
+            )
+            for host in self.hosts
+            if host.connected and host.browser is not None
+        }
+
+    @cached_property
+    def device_groups(self) -> dict[str, dict[str, GroupOffer]]:
+        """Return the device groups of each host by name, free or in use."""
+        return {name: offers_of(self._session, target) for name, target in self._targets.items()}
+
+    @property
+    def group_offers(self) -> dict[str, GroupOffer]:
+        """Return the device groups of all hosts by name."""
+        return {name: offer for offers in self.device_groups.values() for name, offer in offers.items()}
+
+    @cached_property
+    def remaining(self) -> direct_path.Remaining:
+        """Return the free vGPUs by host and profile as vCenter 9.0 and later reports them."""
+        return direct_path.remaining(self._session, self.hosts)
+
+    def remaining_groups(self, names: Collection[str]) -> direct_path.Remaining:
+        """Return the free device groups of these names by host as vCenter 9.0 and later reports them."""
+        asked = {host: sorted(set(names) & set(offers)) for host, offers in self.device_groups.items()}
+        return direct_path.remaining_groups(self._session, self.hosts, asked)
+
+    @cached_property
     def pci_devices(self) -> dict[str, list[tuple[PciId, str]]]:
         """Return the ids and labels of the Dynamic DirectPath devices of each host, free or in use."""
         if not self._session.has("7.0"):
@@ -140,11 +182,7 @@ class CandidateHosts:
         }
         found = {}
         for host in usable:
-            target = self._session.call(
-                Operation(f"tell what host {host.name} has", host=host.name),
-                host.browser.QueryConfigTarget,
-                host=host.reference,
-            )
+            target = self._targets[host.name]
             listed = (target.dynamicPassthrough if target else None) or []
             found[host.name] = _each(listed, numbers.get(host.reference, Counter()))
         return found

@@ -11,12 +11,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.names import real_name
+from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.read.device_groups import GroupOffer
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm.decide.devices import PciRequest
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm.decide.mark import OwnerClaim
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm.decide.place import Place
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm.decide.plan import DesiredVm
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm.decide.rules import (
     InvalidRequest,
+    wanted_device_groups,
     wanted_pci_devices,
     wanted_vgpus,
 )
@@ -67,6 +69,7 @@ class VmRequest:
     vgpus: Sequence[Mapping[str, Any]] | None
     pci_devices: Sequence[PciRequest] | None
     creation: CloneOptions
+    device_groups: Mapping[str, int] | None = None
     place: Place = field(default_factory=Place)
     claim: OwnerClaim = field(default_factory=OwnerClaim)
     settings: Mapping[str, Any] = field(default_factory=dict)
@@ -75,12 +78,17 @@ class VmRequest:
     power_off_force: bool = False
     wait_timeout: int = 600
 
-    def wish(self, profiles: Sequence[str]) -> DesiredVm:
-        """Return the desired VM, with requested profiles resolved to the names in `profiles`."""
+    def wish(self, profiles: Sequence[str], offers: Mapping[str, GroupOffer] | None = None) -> DesiredVm:
+        """Return the desired VM, with requested profiles resolved to the names in `profiles`.
+
+        `offers` are the device groups that the hosts offer, by name.
+        """
         return DesiredVm(
             state=self.state,
             vgpus=wanted_vgpus(self.vgpus, profiles),
             pci_devices=self.pci_devices,
+            device_groups=self.device_groups,
+            group_offers=offers or {},
             **self.settings,
         )
 
@@ -108,6 +116,7 @@ def request_of(params: Mapping[str, Any]) -> VmRequest:
         vgpus=params["vgpus"],
         pci_devices=wanted_pci_devices(params["pci_devices"]),
         creation=creation,
+        device_groups=wanted_device_groups(params["device_groups"]),
         place=place,
         claim=OwnerClaim(params["owner"].strip(), params["adopt"], certain=identity.certain, placed=place.given),
         settings={name: params[name] for name in settings},

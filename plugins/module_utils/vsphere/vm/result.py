@@ -12,8 +12,18 @@ from typing import Any
 
 from ansible_collections.vgpu.fleet.plugins.module_utils.fleet import catalog
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.read.fleet import gpu_name
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm.decide.devices import PciRequest, request_of
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm.decide.model import OFF, ON, VmState, pci_id
+from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm.decide.devices import (
+    DeviceDiff,
+    PciRequest,
+    request_of,
+)
+from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm.decide.model import (
+    OFF,
+    ON,
+    DeviceGroup,
+    VmState,
+    pci_id,
+)
 
 
 @dataclass
@@ -34,6 +44,8 @@ class VmResult:
     gpus: tuple[str, ...] = ()
     vgpus: Sequence[tuple[str | None, str]] = ()
     pci_devices: Sequence[tuple[str | None, PciRequest]] = ()
+    # Pairs of the name of a device group and the names of its devices, which are empty before the group is added.
+    device_groups: Sequence[tuple[str, tuple[str, ...]]] = ()
     restarted: bool = False
     created: bool = False
     diff: dict[str, Any] = field(default_factory=dict)
@@ -72,6 +84,7 @@ class VmResult:
                 }
                 for device, request in sorted(self.pci_devices, key=lambda pair: (pair[1], pair[0] or ""))
             ],
+            "device_groups": [{"name": name, "devices": list(devices)} for name, devices in sorted(self.device_groups)],
             "created": self.created,
             "restarted": self.restarted,
             "diff": self.diff,
@@ -89,3 +102,11 @@ def named_vgpus(machine: VmState) -> list[tuple[str | None, str]]:
 
 def named_pci_devices(machine: VmState) -> list[tuple[str | None, PciRequest]]:
     return [(device.name, request_of(device)) for device in machine.managed if device.allowed]
+
+
+def named_groups(groups: Sequence[DeviceGroup]) -> list[tuple[str, tuple[str, ...]]]:
+    return [(group.name, tuple(member.name for member in group.members)) for group in groups]
+
+
+def predicted_groups(devices: DeviceDiff) -> list[tuple[str, tuple[str, ...]]]:
+    return named_groups(devices.keep_groups) + [(group.name, ()) for group in devices.add_groups]

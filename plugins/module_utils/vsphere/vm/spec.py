@@ -6,6 +6,8 @@
 
 from __future__ import annotations
 
+import copy
+from collections.abc import Iterator
 from typing import Any
 
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.session import Session
@@ -14,6 +16,7 @@ from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm.decide.plan 
 
 # Keys of new devices are negative and only identify the devices within one request.
 FIRST_KEY = -200
+FIRST_GROUP_KEY = -1
 
 
 def reconfiguration(session: Session, plan: VmPlan, *, guarded: bool = True) -> Any:
@@ -25,8 +28,25 @@ def reconfiguration(session: Session, plan: VmPlan, *, guarded: bool = True) -> 
     changes = device_changes(session, plan.devices)
     if changes:
         spec.deviceChange = changes
+    device_groups(session, spec, plan.devices)
     settings(session, spec, plan)
     return spec
+
+
+def device_groups(session: Session, spec: Any, devices: DeviceDiff) -> None:
+    """Add the list of all device groups that the VM will have to the specification, if the list changes.
+
+    Devices of removed groups are removed in the same request (vsphere.md 1.4).
+    """
+    if not devices.groups_change:
+        return
+    vendor = session.vim.vm.VirtualDeviceGroups.VendorDeviceGroup
+    kept = [vendor(groupInstanceKey=group.key, deviceGroupName=group.name) for group in devices.keep_groups]
+    added = [
+        vendor(groupInstanceKey=FIRST_GROUP_KEY - number, deviceGroupName=group.name)
+        for number, group in enumerate(devices.add_groups)
+    ]
+    spec.deviceGroups = session.vim.vm.VirtualDeviceGroups(deviceGroup=kept + added)
 
 
 def settings(session: Session, spec: Any, plan: VmPlan) -> None:
@@ -60,7 +80,33 @@ def device_changes(session: Session, devices: DeviceDiff) -> list[Any]:
         change(operation="add", device=kind(key=FIRST_KEY - number, backing=backing))
         for number, backing in enumerate(backings)
     ]
-    return removed + added
+    removed += [
+        change(operation="remove", device=getattr(session.vim.vm.device, member.kind)(key=member.key))
+        for group in devices.remove_groups
+        for member in group.members
+    ]
+    first = FIRST_KEY - len(backings)
+    grouped = [
+        change(operation="add", device=_keyed(device, first - number))
+        for number, device in enumerate(_group_devices(session, devices))
+    ]
+    return removed + added + grouped
+
+
+def _group_devices(session: Session, devices: DeviceDiff) -> Iterator[Any]:
+    """Yield the devices of the added groups, made from the templates of the host."""
+    info = session.vim.vm.device.VirtualDevice.DeviceGroupInfo
+    for number, group in enumerate(devices.add_groups):
+        for template in group.templates:
+            device = copy.copy(template)
+            sequence = template.deviceGroupInfo.sequenceId
+            device.deviceGroupInfo = info(groupInstanceKey=FIRST_GROUP_KEY - number, sequenceId=sequence)
+            yield device
+
+
+def _keyed(device: Any, key: int) -> Any:
+    device.key = key
+    return device
 
 
 def _dynamic(session: Session, request: PciRequest) -> Any:

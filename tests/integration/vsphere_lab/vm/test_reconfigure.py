@@ -119,21 +119,6 @@ def test_fact_9_4_an_unknown_device_cannot_be_removed(vcenter, spec):
     assert "13007" in fault.msg
 
 
-def test_fact_1_2_devices_of_a_group_are_only_removed_together(vcenter, spec):
-    vm = vcenter.vm("app-1")
-    group = [spec.add("nvidia_a40-4q"), spec.add("nvidia_a40-4q")]
-    for number, member in enumerate(group):
-        member.device.deviceGroupInfo = vim.vm.device.VirtualDevice.DeviceGroupInfo(
-            groupInstanceKey=7, sequenceId=number
-        )
-    vcenter.wait(change(vcenter, vm, *group))
-    first, second = spec.vgpus(vm)
-    fault = vcenter.refused(change(vcenter, vm, spec.remove(first)))
-    assert isinstance(fault, vim.fault.InvalidDeviceSpec)
-    assert "group 7" in fault.msg
-    vcenter.wait(change(vcenter, vm, spec.remove(first), spec.remove(second)))
-
-
 def test_fact_2_5_a_profile_cannot_be_edited(vcenter, spec):
     vm = vcenter.vm("app-1")
     vcenter.give(vm, "nvidia_a40-4q")

@@ -94,6 +94,7 @@ CONTENTS = {
     ("vsphere_vgpu_vm", "networks"),
     ("vsphere_vgpu_vm", "networks.dns"),
     ("vsphere_vgpu_vm", "networks.ip"),
+    ("vsphere_vgpu_vm", "device_groups"),
     ("vsphere_vgpu_vm", "pci_devices"),
     ("vsphere_vgpu_vm", "vgpus"),
 }

@@ -23,8 +23,8 @@ PciId = tuple[int, int]
 class PciDevice:
     """A PCI passthrough device of a VM: a vGPU with a profile, or a Dynamic DirectPath device with its allowed ids.
 
-    This collection does not manage devices that have neither, nor devices of a device group, which vSphere adds and
-    removes as a whole (vsphere.md 1.4).
+    This collection does not manage devices that have neither. Devices of a device group are added and removed only
+    with their group (vsphere.md 1.4).
     """
 
     key: int
@@ -37,6 +37,26 @@ class PciDevice:
     @property
     def managed(self) -> bool:
         return self.group is None and bool(self.profile or self.allowed)
+
+
+@dataclass(frozen=True)
+class GroupMember:
+    """A device of a device group. `kind` is its type in the API, since a group can contain any type of device."""
+
+    key: int
+    name: str = ""
+    kind: str = "VirtualPCIPassthrough"
+
+
+@dataclass(frozen=True)
+class DeviceGroup:
+    """A vendor device group of a VM, with its vGPUs and the ids and labels of its whole PCI devices."""
+
+    key: int
+    name: str
+    members: tuple[GroupMember, ...] = ()
+    vgpus: tuple[str, ...] = ()
+    pci: tuple[tuple[PciId, str], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -77,6 +97,7 @@ class VmState:
     extra_config: Mapping[str, str] = field(default_factory=dict, hash=False)
     mark: Mark = field(default_factory=Mark)
     devices: tuple[PciDevice, ...] = ()
+    groups: tuple[DeviceGroup, ...] = ()
     disks: tuple[Disk, ...] = ()
     cards: tuple[NetworkCard, ...] = ()
 
@@ -95,8 +116,13 @@ class VmState:
 
     @property
     def foreign_vgpus(self) -> Counter[str]:
-        """Return the profiles of vGPUs in device groups. They count towards limits but are not changed."""
-        return Counter(device.profile for device in self.devices if device.profile and not device.managed)
+        """Return the profiles of vGPUs in unknown kinds of groups. They count towards limits but are not changed."""
+        named = {group.key for group in self.groups}
+        return Counter(
+            device.profile
+            for device in self.devices
+            if device.profile and not device.managed and device.group not in named
+        )
 
     def differences(self, other: VmState) -> list[str]:
         """Describe the differences from another state of the same VM in all properties that the module can change."""
@@ -115,6 +141,8 @@ class VmState:
             found.append("its notes are different")
         if Counter(device.allowed for device in self.managed) != Counter(device.allowed for device in other.managed):
             found.append("its PCI devices are different")
+        if Counter(group.name for group in self.groups) != Counter(group.name for group in other.groups):
+            found.append("its device groups are different")
         if self._mmio != other._mmio:
             found.append("its MMIO settings are different")
         return found

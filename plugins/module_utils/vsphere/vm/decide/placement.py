@@ -35,6 +35,8 @@ class HostCandidates:
     fitting: tuple[str, ...] = ()
     unsure: tuple[str, ...] = ()
     reasons: Mapping[str, str] = field(default_factory=dict, hash=False)
+    # Differences between the capacity that vCenter reports and the own count.
+    warnings: tuple[str, ...] = ()
 
     @property
     def best(self) -> str | None:
@@ -48,40 +50,80 @@ def without_devices(wanted: Sequence[PciRequest], devices: Mapping[str, Sequence
     return {host: f"it has not {each} to give" for host, has in devices.items() if not serves(has, needed)}
 
 
+def without_groups(
+    wanted: Mapping[str, int], offers: Mapping[str, Iterable[str]], remaining: Mapping[str, Mapping[str, int]]
+) -> dict[str, str]:
+    """Return the hosts that cannot provide requested device groups, with the reason.
+
+    `offers` are the names of the groups of each host, and `remaining` the free groups where vCenter reports them.
+    """
+    found = {}
+    for host, names in offers.items():
+        missing = sorted(set(wanted) - set(names))
+        taken = [name for name, count in sorted(wanted.items()) if remaining.get(host, {}).get(name, count) < count]
+        if missing:
+            found[host] = f"it has no device group {missing[0]}"
+        elif taken:
+            left = remaining[host][taken[0]]
+            found[host] = f"it has only {left} free of {wanted[taken[0]]} x device group {taken[0]}"
+    return found
+
+
 def rooms(
-    fleet: Fleet, vgpus: Mapping[str, int], *, current: str | None = None, lacking: Mapping[str, str] | None = None
+    fleet: Fleet,
+    vgpus: Mapping[str, int],
+    *,
+    current: str | None = None,
+    lacking: Mapping[str, str] | None = None,
+    reported: Mapping[str, Mapping[str, int]] | None = None,
 ) -> HostCandidates:
     """Check each host separately, since all devices of a VM come from one host. `fleet` does not contain the VM.
 
     Prefer the host on which the VM is registered, then hosts whose GPUs are already in use. `lacking` maps hosts that
-    cannot take the VM for another reason to that reason.
+    cannot take the VM for another reason to that reason. `reported` are the free vGPUs by host and profile as vCenter
+    reports them, which take precedence over the own count.
     """
     fitting: list[tuple[bool, bool, str]] = []
     unsure: list[str] = []
     reasons: dict[str, str] = {}
+    warnings: list[str] = []
     for node in fleet.ordered_nodes:
         alone = Fleet((node,))
         try:
             reason = _why_not(alone, vgpus)
         except FleetError as error:
             reason = error.message
+        told = (reported or {}).get(node.name, {})
+        if node.usable and set(vgpus) <= set(told):
+            short = [profile for profile, count in sorted(vgpus.items()) if told[profile] < count]
+            # The numbers hold for one profile at a time, so they cannot confirm a combination of profiles.
+            fits = not short if short or len(vgpus) == 1 else not reason
+            if fits != (not reason):
+                profile = short[0] if short else next(iter(vgpus))
+                explained = f"the own count disagrees: {reason.rstrip('.')}" if reason else "the own count has room"
+                warnings.append(
+                    f"vCenter reports {told[profile]} free vGPUs {profile} on host {node.name}, and {explained}."
+                    " The number of vCenter is used."
+                )
+                reason = "" if fits else f"vCenter reports only {told[profile]} free vGPUs {profile}"
         elsewhere = (lacking or {}).get(node.name, "")
         if elsewhere:
             reasons[node.name] = reason or elsewhere
         elif not reason:
             fresh = not any(slot.holders for gpu in alone.gpus for slot in gpu.slots)
             fitting.append((node.name != current, fresh, node.name))
-        elif _only_the_driver_knows(alone, vgpus):
+        elif not set(vgpus) <= set(told) and _only_the_driver_knows(alone, vgpus):
             unsure.append(node.name)
         else:
             reasons[node.name] = reason
-    return HostCandidates(tuple(name for *_rank, name in sorted(fitting)), tuple(unsure), reasons)
+    return HostCandidates(tuple(name for *_rank, name in sorted(fitting)), tuple(unsure), reasons, tuple(warnings))
 
 
 def refuse_without_room(vm: str, devices: DeviceDiff, found: HostCandidates) -> None:
     if found.best is None:
         wanted = [counted(devices.vgpu_counts)] if devices.vgpus else []
         wanted += [f"{count} x PCI device {request}" for request, count in sorted(Counter(devices.pci).items())]
+        wanted += [f"{count} x device group {name}" for name, count in sorted(devices.groups.items())]
         each = "; ".join(f"{host}: {reason.rstrip('.')}" for host, reason in sorted(found.reasons.items()))
         raise NoRoom(
             f"No host has room for VM {vm} with {', '.join(wanted)}" + (f" ({each})." if each else "."),

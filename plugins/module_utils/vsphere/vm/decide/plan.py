@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.read.device_groups import GroupOffer
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm.decide import (
     devices as vm_devices,
     requirements as vm_prepare,
@@ -35,6 +36,9 @@ class DesiredVm:
     state: str
     vgpus: Mapping[str, int] | None = None
     pci_devices: Sequence[PciRequest] | None = None
+    device_groups: Mapping[str, int] | None = None
+    # The device groups that the hosts offer, by name.
+    group_offers: Mapping[str, GroupOffer] = field(default_factory=dict, hash=False, repr=False)
     exclusive: bool = True
     prepare: bool = True
     power_cycle: str = NEVER
@@ -102,7 +106,7 @@ class VmPlan:
         before |= {name: getattr(machine.mark, name) or None for name in self._marks}
         before |= {name: getattr(machine, name) for name in self.hardware}
         if self.devices.changed:
-            before |= _devices(machine)
+            before |= _devices(machine, grouped=self.devices.groups_change)
         if self.power.changed:
             before["power"] = machine.power
         return before
@@ -112,6 +116,8 @@ class VmPlan:
         if self.devices.changed:
             after["vgpus"] = dict(sorted(self.devices.vgpu_counts.items()))
             after["pci_devices"] = [str(request) for request in self.devices.pci]
+        if self.devices.groups_change:
+            after["device_groups"] = dict(sorted(self.devices.groups.items()))
         if self.power.changed:
             after["power"] = self.power.after
         return after
@@ -120,12 +126,18 @@ class VmPlan:
 def plan(machine: VmState, wish: DesiredVm, api_version: tuple[int, ...], *, creates: bool = False) -> VmPlan:
     if wish.state == ABSENT:
         return VmPlan(machine, ABSENT, power=_power(machine, wish, []))
-    devices = vm_devices.diff(machine, wish.vgpus, wish.pci_devices, exclusive=wish.exclusive)
+    devices = device_diff(machine, wish)
     memory_mib = machine.memory_mb if wish.memory_mb is None else wish.memory_mb
-    needs = vm_prepare.needs_of(devices.vgpus, devices.pci, memory_mib=memory_mib, api_version=api_version)
+    needs = vm_prepare.needs_of(
+        devices.all_vgpus,
+        devices.all_pci,
+        memory_mib=memory_mib,
+        api_version=api_version,
+        grouped=bool(devices.groups),
+    )
     # More memory can require a larger MMIO region for the devices that the VM has already.
     memory_grows = memory_mib > machine.memory_mb
-    manages = wish.vgpus is not None or wish.pci_devices is not None or memory_grows
+    manages = memory_grows or any(asked is not None for asked in (wish.vgpus, wish.pci_devices, wish.device_groups))
     preparation = vm_prepare.prepare(machine, needs) if manages else SettingsChange()
     if devices.grows or memory_grows:
         vm_prepare.refuse_without_efi(machine, needs, creating=creates)
@@ -143,14 +155,30 @@ def plan(machine: VmState, wish: DesiredVm, api_version: tuple[int, ...], *, cre
     return replace(made, power=_power(machine, wish, why_off(made)))
 
 
+def device_diff(machine: VmState, wish: DesiredVm) -> DeviceDiff:
+    return vm_devices.diff(
+        machine,
+        wish.vgpus,
+        wish.pci_devices,
+        groups=wish.device_groups,
+        offers=wish.group_offers,
+        exclusive=wish.exclusive,
+    )
+
+
 def why_off(made: VmPlan) -> list[str]:
     """Return the changes that require a powered-off VM."""
     reasons = []
     devices, machine, hardware = made.devices, made.machine, made.hardware
-    added = [*devices.add_vgpus, *map(str, devices.add_pci)]
+    added = [
+        *devices.add_vgpus,
+        *map(str, devices.add_pci),
+        *(f"device group {one.name}" for one in devices.add_groups),
+    ]
     if added:
         reasons.append(f"add {_counts(added)}")
     removed = [device.profile or str(vm_devices.request_of(device)) for device in devices.remove]
+    removed += [f"device group {group.name}" for group in devices.remove_groups]
     if removed:
         reasons.append(f"remove {_counts(removed)}")
     # Locking the memory reservation and writing extraConfig do not require a powered-off VM.
@@ -181,9 +209,15 @@ def describe(machine: VmState) -> dict[str, Any]:
     }
 
 
-def _devices(machine: VmState) -> dict[str, Any]:
+def _devices(machine: VmState, *, grouped: bool = False) -> dict[str, Any]:
     requests = sorted(vm_devices.request_of(device) for device in machine.managed if device.allowed)
-    return {"vgpus": dict(sorted(machine.vgpus.items())), "pci_devices": [str(request) for request in requests]}
+    shown: dict[str, Any] = {
+        "vgpus": dict(sorted(machine.vgpus.items())),
+        "pci_devices": [str(request) for request in requests],
+    }
+    if grouped or machine.groups:
+        shown["device_groups"] = dict(sorted(Counter(group.name for group in machine.groups).items()))
+    return shown
 
 
 def _hardware(machine: VmState, wish: DesiredVm) -> dict[str, Any]:

@@ -19,6 +19,8 @@ from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm.decide.model
 EFI = "efi"
 # ESXi 7.0 introduced assignable hardware with this hardware version.
 HARDWARE_VERSION = 17
+# vSphere 8.0 introduced device groups with this hardware version.
+GROUP_HARDWARE_VERSION = 20
 ASSIGNABLE_SINCE = (7, 0)
 USE_MMIO = "pciPassthru.use64bitMMIO"
 MMIO_SIZE = "pciPassthru.64bitMMIOSizeGB"
@@ -91,16 +93,21 @@ def needs_of(
     *,
     memory_mib: int = 0,
     api_version: tuple[int, ...] = ASSIGNABLE_SINCE,
+    grouped: bool = False,
 ) -> Requirements:
-    """Return the requirements of these devices for a VM with this much memory. Profiles may have any spelling."""
+    """Return the requirements of these devices for a VM with this much memory. Profiles may have any spelling.
+
+    `grouped`: the VM has a device group.
+    """
     profiles = list(vgpus)
-    if not profiles and not pci_devices:
+    if not profiles and not pci_devices and not grouped:
         return Requirements()
+    hardware = GROUP_HARDWARE_VERSION if grouped else HARDWARE_VERSION
     parsed = [profile for profile in map(parse_or_none, profiles) if profile]
     sizes = [*_framebuffers(parsed), *map(_whole_board, pci_devices)]
     return Requirements(
         memory_locked=True,
-        hardware_version=HARDWARE_VERSION if api_version >= ASSIGNABLE_SINCE else 0,
+        hardware_version=hardware if api_version >= ASSIGNABLE_SINCE else 0,
         mmio_gib=max(
             mmio_gib(sizes) if any(size >= LARGE_MIB for size in sizes) else 0,
             _mmio_of_boards(parsed) if memory_mib >= LARGE_VM_MIB else 0,

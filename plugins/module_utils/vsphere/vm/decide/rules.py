@@ -75,6 +75,42 @@ def wanted_pci_devices(asked: Sequence[Mapping[str, Any]] | None) -> list[PciReq
     return wanted
 
 
+def wanted_device_groups(asked: Sequence[Mapping[str, Any]] | None) -> Counter[str] | None:
+    """Return the requested number of device groups per name."""
+    if asked is None:
+        return None
+    wanted: Counter[str] = Counter()
+    for group in asked:
+        name = group["name"].strip()
+        if not name:
+            raise InvalidRequest("The name of a device group is empty.", hint="See vgpu.fleet.vsphere_gpu_info.")
+        _refuse_count(f"Device group {name}", group["count"])
+        wanted[name] += group["count"]
+    return wanted
+
+
+def refuse_groups_that_no_host_offers(vm: str, groups: Iterable[str], offers: Mapping[str, Iterable[str]]) -> None:
+    """Reject device groups that no single host offers. `offers` are the names of the groups of each host."""
+    needed = set(groups)
+    by_host = {host: set(names) for host, names in offers.items()}
+    if any(needed <= names for names in by_host.values()):
+        return
+    everything = set().union(*by_host.values())
+    missing = sorted(needed - everything)
+    if not missing:
+        raise NoSuchDevice(
+            f"No host in reach offers all of the device groups {join_names(needed)}, so VM {vm} cannot have them"
+            " together.",
+            hint="All devices of a VM come from one host.",
+        )
+    alike = did_you_mean(missing[0], everything)
+    there = f"The nearest ones offered: {', '.join(alike)}." if alike else f"There are: {join_names(everything)}."
+    raise NoSuchDevice(
+        f"No host in reach offers the device group {missing[0]}, so VM {vm} cannot have it.",
+        hint=there if everything else "None of them offers any device group: see vgpu.fleet.vsphere_gpu_info.",
+    )
+
+
 def refuse_what_cannot_boot(
     vm: str,
     vgpus: Mapping[str, int],

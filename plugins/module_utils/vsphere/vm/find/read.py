@@ -12,13 +12,19 @@ from typing import Any
 
 from ansible_collections.vgpu.fleet.plugins.module_utils.errors import FleetError
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.faults import Operation, moid_of
+from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.read.device_groups import (
+    SINCE as GROUPS_SINCE,
+    names_by_key,
+)
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.session import Properties, Session
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm.decide.mark import mark_of
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm.decide.model import (
     OFF,
     ON,
     SUSPENDED,
+    DeviceGroup,
     Disk,
+    GroupMember,
     NetworkCard,
     PciDevice,
     VmState,
@@ -49,8 +55,7 @@ PATHS = (
 )
 POWER = {"poweredOn": ON, "poweredOff": OFF, "suspended": SUSPENDED}
 KIB_PER_GIB = 1 << 20
-# Do not read device groups on older servers: pyVmomi lacks the fields for them (vsphere.md 10.1).
-GROUPS_SINCE = "8.0.0.1"
+DEVICE_GROUPS = "config.deviceGroups"
 
 
 Found = Sequence[tuple[Any, Properties]]
@@ -92,6 +97,7 @@ def read_vm(session: Session, reference: Any, name: str, *, compute: bool = Fals
     ways = {"up": (vim.ManagedEntity, "parent"), "vapp": (vim.VirtualMachine, "parentVApp")}
     ways["folder"] = (vim.VirtualApp, "parentFolder")
     named = ["name", "parent"]
+    paths = [*PATHS, DEVICE_GROUPS] if session.has(GROUPS_SINCE) else PATHS
     started = [way(one, *where) for one, where in ways.items()]
     around = []
     if compute:
@@ -104,7 +110,7 @@ def read_vm(session: Session, reference: Any, name: str, *, compute: bool = Fals
     wanted = query.FilterSpec(
         objectSet=[query.ObjectSpec(obj=reference, selectSet=started)],
         propSet=[
-            query.PropertySpec(type=vim.VirtualMachine, pathSet=[*PATHS, "parent", "parentVApp"]),
+            query.PropertySpec(type=vim.VirtualMachine, pathSet=[*paths, "parent", "parentVApp"]),
             query.PropertySpec(type=vim.VirtualApp, pathSet=[*named, "parentFolder"]),
             query.PropertySpec(type=vim.Folder, pathSet=named),
             query.PropertySpec(type=vim.Datacenter, pathSet=named),
@@ -174,7 +180,8 @@ def machine_of(session: Session, reference: Any, properties: Mapping[str, Any]) 
         change_version=str(properties.get("config.changeVersion") or ""),
         extra_config=extra_config,
         mark=mark_of(extra_config),
-        devices=tuple(pci_devices(session, hardware.device)),
+        devices=(devices := tuple(pci_devices(session, hardware.device))),
+        groups=tuple(_groups(session, properties.get(DEVICE_GROUPS), hardware.device, devices)),
         disks=tuple(_disks(session, hardware.device)),
         cards=tuple(_cards(session, hardware.device)),
     )
@@ -205,6 +212,31 @@ def pci_devices(session: Session, devices: Any) -> Iterator[PciDevice]:
             else (),
             label=str(backing.customLabel or "") if whole else "",
             group=int(grouped.groupInstanceKey) if grouped else None,
+        )
+
+
+def _groups(session: Session, groups: Any, devices: Any, known: Sequence[PciDevice]) -> Iterator[DeviceGroup]:
+    """Yield the vendor device groups with their devices, which can be of any type."""
+    for key, name in sorted(names_by_key(session, groups).items()):
+        members = [
+            device
+            for device in devices or []
+            if device.deviceGroupInfo and device.deviceGroupInfo.groupInstanceKey == key
+        ]
+        mine = [device for device in known if device.group == key]
+        yield DeviceGroup(
+            key,
+            name,
+            tuple(
+                GroupMember(
+                    int(device.key),
+                    str(device.deviceInfo.label) if device.deviceInfo else "",
+                    type(device).__name__.rpartition(".")[2],
+                )
+                for device in members
+            ),
+            tuple(device.profile for device in mine if device.profile),
+            tuple((device.allowed[0], device.label) for device in mine if device.allowed),
         )
 
 

@@ -145,7 +145,7 @@ def test_a14_whether_a_vm_is_still_off_is_only_said_if_it_is_known():
     change = ReconfigureVm(None, request, None)
     power = SimpleNamespace(start=True)
     plan = SimpleNamespace(
-        power=power, devices=SimpleNamespace(vgpus=[]), reconfigures=True, upgrades=False, machine=BEFORE
+        power=power, devices=SimpleNamespace(all_vgpus=[]), reconfigures=True, upgrades=False, machine=BEFORE
     )
 
     def message(error, state):

@@ -9,8 +9,14 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
+from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.read.device_groups import GroupDevice, GroupOffer
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm.decide.devices import PciRequest, diff
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm.decide.model import PciDevice, VmState
+from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm.decide.model import (
+    DeviceGroup,
+    GroupMember,
+    PciDevice,
+    VmState,
+)
 from hypothesis import given, strategies as st
 
 FOUR, EIGHT = "nvidia_a40-4q", "nvidia_a40-8q"
@@ -106,3 +112,47 @@ def test_whatever_is_there_the_result_is_what_was_asked_for(has, wanted, exclusi
     assert not {device.profile for device in found.remove} & set(found.add_vgpus)
     again = diff(machine(*left.elements()), Counter(wanted), None, exclusive=exclusive)
     assert not again.changed
+
+
+# Device groups
+NVLINK, PAIR = "two@NVLink", "one@NIC"
+OFFERS = {
+    NVLINK: GroupOffer(
+        NVLINK, devices=(GroupDevice("nvidiaVgpu", profile=EIGHT), GroupDevice("nvidiaVgpu", profile=EIGHT))
+    ),
+    PAIR: GroupOffer(PAIR, devices=(GroupDevice("nvidiaVgpu", profile=EIGHT), GroupDevice("pciPassthru", ids=NIC))),
+}
+
+
+def with_groups(*names: str) -> VmState:
+    groups = tuple(
+        DeviceGroup(key, name, (GroupMember(14000 + key),), OFFERS[name].vgpus, OFFERS[name].pci)
+        for key, name in enumerate(names)
+    )
+    return VmState("vm-1", "vm", groups=groups)
+
+
+@given(
+    st.lists(st.sampled_from([NVLINK, PAIR]), max_size=4),
+    st.none() | st.dictionaries(st.sampled_from([NVLINK, PAIR]), st.integers(1, 3)),
+    st.booleans(),
+)
+def test_groups_are_compared_as_multisets_and_never_in_part(has, wanted, exclusive):
+    found = diff(with_groups(*has), None, None, groups=wanted, offers=OFFERS, exclusive=exclusive)
+    if wanted is None:
+        assert not found.changed
+        assert found.groups == Counter(has)
+    elif exclusive:
+        assert found.groups == Counter(wanted)
+    else:
+        assert found.groups == Counter(has) | Counter(wanted)
+    kept = {group.key for group in found.keep_groups}
+    gone = {group.key for group in found.remove_groups}
+    assert kept | gone == set(range(len(has)))
+    assert not kept & gone
+    assert found.changed == bool(found.remove_groups or found.add_groups)
+    # What a group needs counts for the VM, and is none of its own vGPUs.
+    assert Counter(found.all_vgpus) == Counter({EIGHT: 2 * found.groups[NVLINK] + found.groups[PAIR]})
+    assert len(found.all_pci) == found.groups[PAIR]
+    assert not found.vgpus
+    assert not found.pci

@@ -16,6 +16,7 @@ from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm.decide.place
     refuse_without_room,
     rooms,
     without_devices,
+    without_groups,
 )
 
 FOUR, EIGHT, WHOLE = "nvidia_a40-4q", "nvidia_a40-8q", "nvidia_a40-48q"
@@ -135,3 +136,46 @@ def test_a_large_demand_that_does_not_fit_is_answered_at_once():
     many = host("esx1", *(gpu("esx1", number) for number in range(8)))
     assert rooms(Fleet((many,)), {FOUR: 96}).best == "esx1"
     assert rooms(Fleet((many,)), {FOUR: 97}).best is None
+
+
+# The numbers of vCenter 9
+def test_the_capacity_that_vcenter_reports_takes_precedence_and_a_difference_is_a_warning():
+    fleet = Fleet((EMPTY, OTHER_SIZE))
+    agreed = rooms(fleet, {WHOLE: 2}, reported={"esx1": {WHOLE: 2}, "esx3": {WHOLE: 0}})
+    assert agreed.fitting == ("esx1",)
+    assert agreed.warnings == ()
+    fewer = rooms(fleet, {WHOLE: 2}, reported={"esx1": {WHOLE: 1}, "esx3": {WHOLE: 0}})
+    assert fewer.best is None
+    assert "vCenter reports only 1" in fewer.reasons["esx1"]
+    assert "the own count has room" in fewer.warnings[0]
+    more = rooms(fleet, {WHOLE: 1}, reported={"esx1": {WHOLE: 0}, "esx3": {WHOLE: 1}})
+    assert more.fitting == ("esx3",)
+    assert len(more.warnings) == 2
+
+
+def test_the_capacity_of_single_profiles_cannot_confirm_a_combination():
+    told = {"esx3": {WHOLE: 1, FOUR: 1}}
+    assert rooms(Fleet((OTHER_SIZE,)), {WHOLE: 1, FOUR: 1}, reported=told).best is None
+    assert rooms(Fleet((EMPTY,)), {WHOLE: 1, FOUR: 1}, reported={"esx1": {WHOLE: 2, FOUR: 0}}).best is None
+
+
+def test_a_host_in_maintenance_stays_out_whatever_vcenter_reports():
+    away = replace(EMPTY, schedulable=False)
+    assert rooms(Fleet((away,)), {WHOLE: 1}, reported={"esx1": {WHOLE: 2}}).best is None
+
+
+def test_mixed_sizes_that_only_the_driver_knows_are_known_to_vcenter():
+    mixed = host("esx5", gpu("esx5", 0, ("a", EIGHT), ("b", EIGHT), mode="mixed_size"))
+    assert rooms(Fleet((mixed,)), {"nvidia_a40-16q": 2}).unsure == ("esx5",)
+    assert rooms(Fleet((mixed,)), {"nvidia_a40-16q": 2}, reported={"esx5": {"nvidia_a40-16q": 1}}).best is None
+    assert rooms(Fleet((mixed,)), {"nvidia_a40-16q": 2}, reported={"esx5": {"nvidia_a40-16q": 2}}).fitting == ("esx5",)
+
+
+def test_hosts_without_the_device_groups_say_so():
+    offers = {"esx1": ["NVLink"], "esx2": ["NVLink", "NIC"], "esx3": []}
+    assert without_groups({"NVLink": 1}, offers, {}) == {"esx3": "it has no device group NVLink"}
+    told = {"esx1": {"NVLink": 1}, "esx2": {"NVLink": 2}}
+    assert without_groups({"NVLink": 2}, offers, told) == {
+        "esx1": "it has only 1 free of 2 x device group NVLink",
+        "esx3": "it has no device group NVLink",
+    }
