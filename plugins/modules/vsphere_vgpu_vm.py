@@ -341,7 +341,7 @@ notes:
   - Requires the privileges C(VirtualMachine.Config.*) for the settings that a task changes,
     C(VirtualMachine.Interact.PowerOn) and C(VirtualMachine.Interact.PowerOff) to start and stop the VM, and for a new
     VM the privileges to clone. The page on VMs in the collection's documentation has the exact list. In check mode, the
-    role C(Read-only) is sufficient.
+    role C(Read-only) is sufficient, and with O(storage_policy) the privilege C(StorageProfile.View).
 seealso:
   - module: vgpu.fleet.vsphere_gpu_host
   - module: vgpu.fleet.vsphere_gpu_info

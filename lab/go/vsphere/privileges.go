@@ -4,7 +4,9 @@ import (
 	"slices"
 
 	"github.com/vmware/govmomi/simulator"
+	"github.com/vmware/govmomi/simulator/vpx"
 	"github.com/vmware/govmomi/vim25/methods"
+	"github.com/vmware/govmomi/vim25/mo"
 	"github.com/vmware/govmomi/vim25/soap"
 	"github.com/vmware/govmomi/vim25/types"
 )
@@ -54,6 +56,17 @@ func (l *Lab) forbidden(ctx *simulator.Context, method *simulator.Method) *refus
 		}
 	}
 	return nil
+}
+
+// policyRoute sees every call to the storage policies, which are a service of their
+// own. Reading them takes a privilege on vCenter itself.
+func (l *Lab) policyRoute(ctx *simulator.Context, method *simulator.Method) (mo.Reference, types.BaseMethodFault) {
+	const privilege = "StorageProfile.View"
+	if ctx.Session == nil || method.This.Type != "PbmProfileProfileManager" || l.granted(ctx, privilege) {
+		return nil, nil
+	}
+	root := vpx.RootFolder.Self
+	return nil, &types.NoPermission{Object: &root, PrivilegeId: privilege}
 }
 
 // granted says whether the user of this session has a privilege.

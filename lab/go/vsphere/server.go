@@ -53,7 +53,9 @@ func readCredentials(path string) (credentials, error) {
 func (l *Lab) handler(login credentials, host string) http.Handler {
 	path := l.ctx.Map.Path
 	l.service.RegisterSDK(l.ctx.Map, path+"/vimService")
-	l.service.RegisterSDK(pbm.New(), "/pbm/sdk")
+	policies := pbm.New()
+	policies.Handler = l.policyRoute
+	l.service.RegisterSDK(policies, "/pbm/sdk")
 	l.service.Listen = &url.URL{Scheme: "https", Host: host, Path: path, User: url.UserPassword(login.User, login.Password)}
 	sessions := l.ctx.Map.SessionManager()
 	sessions.ServiceHostName = host

@@ -1,4 +1,4 @@
-"""A cluster on vSphere from nothing: hosts, objects of Cluster API, machines with devices, and a test of their GPUs."""
+"""Finding D: a cluster on vSphere from nothing, from hosts to machines with devices and a test of their GPUs."""
 
 from __future__ import annotations
 

@@ -322,7 +322,7 @@ def test_the_vsphere_example_in_the_documentation_works(vcenter, playbooks):
 
 
 @pytest.mark.parametrize("version", ["9.0", "9.1"])
-def test_vcenter_9_tells_how_many_are_left_and_the_own_count_agrees(start, section, ask, version):
+def test_c_vcenter_9_tells_how_many_are_left_and_the_own_count_agrees(start, section, ask, version):
     section["clusters"][0]["hosts"][0]["gpus"] = [{"board": "A40", "mode": "mixed_size"}]
     section["vms"] = [running(f"small-{n}", "nvidia_a40-8q", host="esx1") for n in (1, 2)]
     vcenter = start(section, version)
@@ -336,7 +336,7 @@ def test_vcenter_9_tells_how_many_are_left_and_the_own_count_agrees(start, secti
     assert vcenter.writes == 0
 
 
-def test_a_capacity_of_vcenter_9_that_its_vms_do_not_explain_is_a_warning(start, section, ask):
+def test_c_a_capacity_of_vcenter_9_that_its_vms_do_not_explain_is_a_warning(start, section, ask):
     vcenter = start(section, "9.0")
     vcenter.control("PUT", "/behaviour", {"capacity_skew": -1})
     result = ask(vcenter, esxi_hosts=["esx1"])

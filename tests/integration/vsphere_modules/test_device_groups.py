@@ -1,4 +1,4 @@
-"""Vendor device groups: given to a VM by name, taken back as a whole, shown by host and counted."""
+"""Vendor device groups: given to a VM by name, taken back as a whole, shown by host and counted (findings C and D)."""
 
 from __future__ import annotations
 

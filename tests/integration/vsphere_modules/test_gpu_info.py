@@ -274,7 +274,7 @@ def test_a_refused_read_names_the_privilege_or_the_licence(vcenter, playbooks):
     assert "license" in second.message
 
 
-def test_a_session_that_ends_in_the_middle_is_opened_again(vcenter, playbooks):
+def test_a13_a_session_that_ends_in_the_middle_is_opened_again(vcenter, playbooks):
     run = playbooks(vcenter)
     vcenter.control("PUT", "/sessions", {"expire_after_calls": 3})
     result = run.task("vsphere_gpu_info")
@@ -291,7 +291,7 @@ def evacuation(result, host="esx1"):
     return next(node for node in result["nodes"] if node["name"] == host)["evacuation"]
 
 
-def test_whether_a_host_can_be_emptied_and_why_not(start, section, playbooks):
+def test_c_whether_a_host_can_be_emptied_and_why_not(start, section, playbooks):
     section["clusters"][0] |= {"drs": "fully_automated", "drs_options": {"VgpuMMAutomationTimeoutSecs": "-1"}}
     section["vms"] = [running("trainer", "nvidia_a40-8q", host="esx1")]
     vcenter = start(section)

@@ -1,4 +1,4 @@
-"""vsphere_gpu_host switching DirectPath I/O of host devices: by ids, never of a device that a VM uses."""
+"""Finding D: vsphere_gpu_host switching DirectPath I/O of host devices: by ids, never of a device that a VM uses."""
 
 from __future__ import annotations
 

@@ -232,7 +232,7 @@ def test_every_version_is_served(start, section, version, playbooks):
 
 
 # vCenter 9
-def test_the_capacity_of_vcenter_9_decides_where_a_vm_fits(start, section, playbooks):
+def test_c_the_capacity_of_vcenter_9_decides_where_a_vm_fits(start, section, playbooks):
     vcenter = start(section, "9.0")
     vcenter.control("PUT", "/behaviour", {"capacity_skew": -1})
     vcenter.mark()
@@ -243,7 +243,7 @@ def test_the_capacity_of_vcenter_9_decides_where_a_vm_fits(start, section, playb
     assert vcenter.writes == 0
 
 
-def test_room_that_only_vcenter_9_sees_is_used_with_a_warning(start, section, playbooks):
+def test_c_room_that_only_vcenter_9_sees_is_used_with_a_warning(start, section, playbooks):
     section["vms"] += [
         {
             "name": f"{host}-busy-{number}",

@@ -35,7 +35,7 @@ from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm.decide impor
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm.decide.mark import CLONED, COMPLETE, OWNER, STAGE
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm.decide.plan import VmPlan
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm.decide.power import PRESENT
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm.decide.privileges import EXTRA_CONFIG, after_clone
+from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm.decide.privileges import CLONE, DEPLOY, for_clone
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm.decide.rules import InvalidRequest
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm.dry_run import dry_run_clone
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm.find import storage_policy as vm_storage_policy
@@ -240,9 +240,7 @@ class CloneVm:
 
     # Applying
     def _make(self, made: ClonePlan) -> VmResult:
-        # The new VM inherits the privileges of its folder.
-        required = {made.folder.reference: [*after_clone(made.decision.plan), EXTRA_CONFIG]}
-        privileges.require(self._session, required)
+        privileges.require(self._session, self._required_privileges(made))
         reference = self._cloned(made)
         try:
             outcome = self._complete(made, reference)
@@ -253,6 +251,28 @@ class CloneVm:
         outcome.diff = self._diff(made)
         outcome.warnings = list(dict.fromkeys([*made.warnings, *outcome.warnings]))
         return outcome
+
+    def _required_privileges(self, made: ClonePlan) -> dict[Any, list[str]]:
+        """Return the privileges for the clone and all later steps. The new VM inherits those of its folder."""
+        plan, creation = made.decision.plan, self._creation
+        resizes = any(isinstance(one.device, self._session.vim.vm.device.VirtualDisk) for one in self._changes(made))
+        edits = any(
+            one.operation == "edit" and isinstance(one.device, self._session.vim.vm.device.VirtualEthernetCard)
+            for one in self._changes(made)
+        )
+        template = made.source.machine.template
+        required = {
+            made.source.reference: [DEPLOY if template else CLONE],
+            made.folder.reference: for_clone(plan, resizes_disk=resizes, edits_cards=edits),
+            made.pool.reference: ["Resource.AssignVMToPool"],
+        }
+        if creation.datastore or creation.datastore_cluster:
+            required[made.spec.location.datastore] = ["Datastore.AllocateSpace"]
+        return required
+
+    @staticmethod
+    def _changes(made: ClonePlan) -> list[Any]:
+        return list(made.spec.config.deviceChange or [])
 
     def _cloned(self, made: ClonePlan) -> Any:
         try:

@@ -16,6 +16,8 @@ SETTINGS = {
     "annotation": "VirtualMachine.Config.Annotation",
 }
 EXTRA_CONFIG = "VirtualMachine.Config.AdvancedConfig"
+CLONE = "VirtualMachine.Provisioning.Clone"
+DEPLOY = "VirtualMachine.Provisioning.DeployTemplate"
 POWER_ON = "VirtualMachine.Interact.PowerOn"
 
 
@@ -43,6 +45,14 @@ def _needed(plan: VmPlan) -> Iterator[str]:
         yield "VirtualMachine.Config.Resource"
     if plan.preparation.extra_config or plan.options:
         yield EXTRA_CONFIG
+
+
+def for_clone(plan: VmPlan, *, resizes_disk: bool, edits_cards: bool) -> list[str]:
+    """Return the privileges for a new VM on its folder: to create it, for its settings, and for the steps after it."""
+    found = ["VirtualMachine.Inventory.CreateFromExisting", "VirtualMachine.Config.AddNewDisk"]
+    found += ["VirtualMachine.Config.DiskExtend"] if resizes_disk else []
+    found += ["VirtualMachine.Config.EditDevice"] if edits_cards else []
+    return list(dict.fromkeys([*found, *_needed(plan), EXTRA_CONFIG]))
 
 
 def after_clone(plan: VmPlan) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""How much work a refusal costs on a large vCenter."""
+"""A11: how much work a refusal costs on a large vCenter."""
 
 from __future__ import annotations
 

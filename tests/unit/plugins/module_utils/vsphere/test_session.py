@@ -1,4 +1,4 @@
-"""Sessions that end during a read or a wait, and faults that pyVmomi cannot read."""
+"""A13: sessions that end during a read or a wait, and faults that pyVmomi cannot read."""
 
 from __future__ import annotations
 
