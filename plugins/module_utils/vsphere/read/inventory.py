@@ -51,7 +51,7 @@ PASSTHROUGH = "config.pciPassthruInfo"
 
 @dataclass(frozen=True)
 class DirectPathFacts:
-    """How a GPU is used and what its driver reports, since 9.1. The API does not document the units of memory."""
+    """The use of a GPU and the data of its driver, since 9.1. The API does not document the units of memory."""
 
     mode: str = ""
     modes: tuple[str, ...] = ()
