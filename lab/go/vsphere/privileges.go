@@ -4,7 +4,6 @@ import (
 	"slices"
 
 	"github.com/vmware/govmomi/simulator"
-	"github.com/vmware/govmomi/simulator/vpx"
 	"github.com/vmware/govmomi/vim25/methods"
 	"github.com/vmware/govmomi/vim25/mo"
 	"github.com/vmware/govmomi/vim25/soap"
@@ -65,8 +64,8 @@ func (l *Lab) policyRoute(ctx *simulator.Context, method *simulator.Method) (mo.
 	if ctx.Session == nil || method.This.Type != "PbmProfileProfileManager" || l.granted(ctx, privilege) {
 		return nil, nil
 	}
-	root := vpx.RootFolder.Self
-	return nil, &types.NoPermission{Object: &root, PrivilegeId: privilege}
+	// Which fault a real service raises is unknown. This one names no privilege.
+	return nil, &types.SecurityError{}
 }
 
 // granted says whether the user of this session has a privilege.

@@ -35,7 +35,12 @@ from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm.decide impor
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm.decide.mark import CLONED, COMPLETE, OWNER, STAGE
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm.decide.plan import VmPlan
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm.decide.power import PRESENT
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm.decide.privileges import CLONE, DEPLOY, for_clone
+from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm.decide.privileges import (
+    CLONE,
+    DEPLOY,
+    VIEW_POLICIES,
+    for_clone,
+)
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm.decide.rules import InvalidRequest
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm.dry_run import dry_run_clone
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm.find import storage_policy as vm_storage_policy
@@ -150,6 +155,8 @@ class CloneVm:
         elif creation.datastore_cluster:
             location.datastore = around.emptiest_of(creation.datastore_cluster)
         if creation.storage_policy:
+            # The service for storage policies is asked only if it can answer: its refusals do not name the privilege.
+            privileges.require(self._session, {self._session.content.rootFolder: [VIEW_POLICIES]})
             location.profile = [vm_storage_policy.profile_spec(self._session, creation.storage_policy)]
         config = vim.vm.ConfigSpec()
         changes = self._cards(source, around)

@@ -18,6 +18,7 @@ SETTINGS = {
 EXTRA_CONFIG = "VirtualMachine.Config.AdvancedConfig"
 CLONE = "VirtualMachine.Provisioning.Clone"
 DEPLOY = "VirtualMachine.Provisioning.DeployTemplate"
+VIEW_POLICIES = "StorageProfile.View"
 POWER_ON = "VirtualMachine.Interact.PowerOn"
 
 
