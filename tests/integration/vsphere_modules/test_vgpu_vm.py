@@ -613,3 +613,17 @@ def test_the_examples_of_the_documentation_run(vcenter, playbooks):
     assert larger["restarted"]
     assert "trainer runs on esx" in said.message
     assert not {vm.name for vm in vcenter.all(vim.VirtualMachine)} & {"trainer", "worker-1"}
+
+
+def test_a13_a_session_may_end_anywhere_in_a_change(vcenter, playbooks):
+    run = playbooks(vcenter)
+    wanted = [(FOUR, "powered_on"), (FOUR, "powered_off"), (EIGHT, "powered_on"), (EIGHT, "powered_off")]
+    for calls, (profile, state) in zip((4, 7, 5, 6), wanted, strict=True):
+        vcenter.control("PUT", "/sessions", {"expire_after_calls": calls})
+        vcenter.mark()
+        result = run.task(MODULE, **want(profile, cluster="gpu", state=state, power_cycle="hard"))
+        assert result.changed, (calls, result.message)
+        assert vcenter.calls["Login"] == 2, calls
+        # The session of the test itself has ended as well, so the result has to do.
+        assert [vgpu["profile"] for vgpu in result["vgpus"]] == [profile]
+        assert result["vm"]["running"] == (state == "powered_on")
