@@ -72,7 +72,9 @@ class Harvester:
             client.on_write = self.cluster.journal.note
         self.addons = Addons(self.cluster, self._switch_processes)
         self.drivers = Drivers(self.cluster, self.addons, self._look_at_pods)
-        self.kubelets = {node.name: Kubelet(self.cluster, node, self._pod_trouble) for node in scenario.nodes}
+        self.kubelets = {
+            node.name: Kubelet(self.cluster, node, self._pod_trouble, self._pod_ended) for node in scenario.nodes
+        }
         self.processes = {
             name: NodeProcess(self.cluster, host, self.kubelets[name].devices, self._processes_changed)
             for name, host in self.cluster.hosts.items()
@@ -244,6 +246,15 @@ class Harvester:
                 return None
             return ("NotReady", "starting") if process.running else ("CrashLoopBackOff", "the process has ended")
         return self.drivers.trouble(pod)
+
+    def _pod_ended(self, pod: Json) -> None:
+        """End the process of a pcidevices controller with its pod. The next pod of the DaemonSet starts another."""
+        if not CONTROLLER_POD_LABELS.items() <= (pod["metadata"].get("labels") or {}).items():
+            return
+        process = self.processes[pod["spec"]["nodeName"]]
+        if process.running:
+            process.kill()
+            process.start()
 
     def _look_at_pods(self, node: str) -> None:
         self.kubelets[node].look_again()

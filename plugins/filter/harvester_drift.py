@@ -46,6 +46,12 @@ options:
         then contain the reason and the drift of the declared vGPUs.
     type: dict
     version_added: 0.1.0
+  restart_controllers:
+    description:
+      - Whether the repair may restart the controllers of nodes that do not offer all their configured vGPUs.
+    type: bool
+    default: false
+    version_added: 0.1.0
 author:
   - The vgpu.fleet contributors (@vgpu-fleet)
 """

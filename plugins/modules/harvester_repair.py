@@ -10,13 +10,15 @@ module: harvester_repair
 short_description: Repair what Harvester's controllers lost or left behind
 version_added: 0.1.0
 description:
-  - Repairs two things that no other change of a vGPU repairs. M(vgpu.fleet.harvester_gpu_info) reports both as
+  - Repairs three things that no other change of a vGPU repairs. M(vgpu.fleet.harvester_gpu_info) reports them as
     findings, and the role P(vgpu.fleet.vgpu_drift#role) repairs them on request.
   - KubeVirt's list of permitted devices. The controllers of all nodes write this list, and up to Harvester 1.8 they
     lose entries and write others twice. KubeVirt starts no VM with a vGPU whose type is not in the list.
   - Claims (C(PCIDeviceClaim)) of vGPUs that do not exist any more, from Harvester 1.8 on. They remain if SR-IOV was
     disabled on a GPU with enabled vGPUs. The node still offers such a vGPU, and a new vGPU on the same device is
     offered under the old type.
+  - vGPUs that are configured but that their node does not offer, from Harvester 1.8 on. The device plugin of a node
+    loses count of a vGPU that is disabled and enabled again. Only a restart of the node's controller helps.
   - The module removes only claims that Harvester created for a vGPU, and only if the vGPU is disabled and no VM refers
     to it.
 options:
@@ -34,15 +36,24 @@ options:
       - The PCI device of the claim must exist, so SR-IOV must be enabled on its GPU.
     type: list
     elements: str
+  controllers:
+    description:
+      - Names of nodes whose pcidevices controller to restart, or shell patterns. The module deletes the pod of the
+        controller, and its DaemonSet creates a new one.
+      - Only controllers of nodes that do not offer all their configured vGPUs are restarted. VMs keep running with
+        their devices. No VM can start with a vGPU of the node until the controller is back.
+    type: list
+    elements: str
   wait:
     description:
-      - Whether to wait until the claims are gone.
+      - Whether to wait until the claims are gone and the nodes offer their vGPUs.
     type: bool
     default: true
   wait_timeout:
     description:
-      - Maximum time to wait until the claims are gone, in seconds.
-      - Defaults to 60 seconds, and 5 seconds more for each claim, because a node removes one claim after the other.
+      - Maximum time to wait until the claims are gone, and again until the nodes offer their vGPUs, in seconds.
+      - For claims, defaults to 60 seconds, and 5 seconds more for each claim, because a node removes one claim after
+        the other. For controllers, defaults to 180 seconds.
     type: int
 extends_documentation_fragment:
   - vgpu.fleet.harvester
@@ -52,7 +63,7 @@ attributes:
     description: Predicts the changes and sends them as dry runs, which the cluster validates.
     support: full
   diff_mode:
-    description: Shows the lists of permitted devices and the claims that change.
+    description: Shows the lists of permitted devices and the claims that change, and the pods that are restarted.
     support: full
 seealso:
   - module: vgpu.fleet.harvester_gpu_info
@@ -68,6 +79,10 @@ EXAMPLES = r"""
 - name: Remove all claims that vGPUs of a node left behind
   vgpu.fleet.harvester_repair:
     claims: ["gpu-a-*"]
+
+- name: Restart the controllers of nodes that do not offer all their vGPUs
+  vgpu.fleet.harvester_repair:
+    controllers: ["*"]
 """
 
 RETURN = r"""
@@ -104,6 +119,25 @@ claims:
       description: The resource as which the node offered the device.
       type: str
       sample: nvidia.com/NVIDIA_A2-4Q
+controllers:
+  description: The controllers that were restarted, or in check mode would be restarted, sorted by node.
+  returned: success
+  type: list
+  elements: dict
+  contains:
+    node:
+      description: The node of the controller.
+      type: str
+      sample: gpu-a
+    pod:
+      description: The pod that was deleted.
+      type: str
+      sample: harvester-pcidevices-controller-x7k2p
+    vgpus:
+      description: The configured vGPUs that the node did not offer.
+      type: list
+      elements: str
+      sample: [gpu-a-000008004]
 """
 
 from ansible.module_utils.basic import AnsibleModule
@@ -121,6 +155,7 @@ def main() -> None:
             **fail_fast_spec(),
             "permitted_devices": {"type": "bool", "default": False},
             "claims": {"type": "list", "elements": "str"},
+            "controllers": {"type": "list", "elements": "str"},
             "wait": {"type": "bool", "default": True},
             "wait_timeout": {"type": "int"},
         },

@@ -38,10 +38,12 @@ def harvester_drift(
     all_nodes: bool = True,
     mig: Iterable[Mapping[str, Any]] = (),
     shared_layout: Mapping[str, Any] | None = None,
+    restart_controllers: bool = False,
 ) -> list[Json]:
     """Return the findings on Harvester. Compare only declarations for which there is a result.
 
     `shared_layout` is the comparison without `exclusive`, for an exclusive layout that other vGPUs prevent.
+    `restart_controllers` permits to repair vGPUs that their node does not offer by a restart of its controller.
     """
     fleet = Fleet.from_dict(found)
     layout = layout or {}
@@ -54,7 +56,7 @@ def harvester_drift(
     steps = (layout.get("plan") or {}).get("steps") or []
     return [
         *_driver(driver or {}, _running(fleet), all_nodes),
-        *_devices(found["findings"], protect_running_vms(fleet), {step["slot"] for step in steps}),
+        *_devices(found["findings"], protect_running_vms(fleet), {step["slot"] for step in steps}, restart_controllers),
         *_mig(mig),
         *beyond,
         *_layout(layout, steps),
@@ -102,7 +104,9 @@ def _flat(addon: Mapping[str, Any]) -> Json:
     return {**{key: value for key, value in addon.items() if key != "values"}, **(addon.get("values") or {})}
 
 
-def _devices(findings: Iterable[Mapping[str, Any]], fleet: Fleet, planned: set[str]) -> Iterator[Json]:
+def _devices(
+    findings: Iterable[Mapping[str, Any]], fleet: Fleet, planned: set[str], restart_controllers: bool
+) -> Iterator[Json]:
     places = {slot.name: (gpu, slot) for gpu, slot in fleet.slots()}
     for finding in findings:
         kind, device, text = finding["kind"], finding["device"], finding["text"]
@@ -110,6 +114,8 @@ def _devices(findings: Iterable[Mapping[str, Any]], fleet: Fleet, planned: set[s
             yield _finding(kind, device, text, "vm")
         elif kind in ("not_permitted", "permitted_twice"):
             yield _finding(kind, device, text, "permitted_devices")
+        elif kind == "not_allocatable" and restart_controllers and device in places:
+            yield _finding(kind, device, text, "controller", node=places[device][0].node)
         elif kind == "claim_left_behind" and not places[device][1].holders:
             yield _finding(kind, device, text, "claim")
         elif kind == "type_differs" and device in planned:

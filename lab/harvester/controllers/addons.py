@@ -22,7 +22,7 @@ POLL_SECONDS = 5.0
 DEPLOYED, ENABLING, DISABLING = "AddonDeploySuccessful", "AddonEnabling", "AddonDisabling"
 DISABLED, UPDATING = "AddonDisabled", "AddonUpdating"
 
-CONTROLLER_POD_LABELS = {"app": "harvester-pcidevices-controller"}
+CONTROLLER_POD_LABELS = {"app.kubernetes.io/name": "harvester-pcidevices-controller"}
 DRIVER_POD_LABELS = {"app": "nvidia-driver-daemonset"}
 PLACEHOLDER = "HTTPENDPOINT"
 CHARTS = {PCIDEVICES: "harvester-pcidevices-controller", DRIVER_TOOLKIT: "nvidia-driver-runtime"}

@@ -34,11 +34,18 @@ def timestamp() -> str:
 
 
 class Kubelet:
-    def __init__(self, cluster: Cluster, spec: NodeSpec, pod_health: PodHealth) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        spec: NodeSpec,
+        pod_health: PodHealth,
+        pod_ended: Callable[[Json], None] = lambda pod: None,
+    ) -> None:
         self._cluster = cluster
         self._spec = spec
         self.node = spec.name
         self._pod_health = pod_health
+        self._pod_ended = pod_ended
         self.devices = DeviceManager(self._devices_changed)
         self.allocations: dict[str, dict[str, list[str]]] = {}
         self._sync_pending = False
@@ -70,6 +77,8 @@ class Kubelet:
             pod = new or old
             if pod is not None and pod["spec"].get("nodeName") == self.node:
                 queue.add(f"{pod['metadata']['namespace']}/{pod['metadata']['name']}")
+                if new is None and self.up:
+                    self._pod_ended(pod)
 
         self._cluster[r.POD].listen(on_change)
         self._queue = queue

@@ -43,15 +43,13 @@ OWNER_ANNOTATION = "vgpu.fleet/owner"
 PCIDEVICES_ADDON = "pcidevices-controller"
 DRIVER_ADDON = "nvidia-driver-toolkit"
 PCIDEVICES_DAEMONSET = "harvester-pcidevices-controller"
+PCIDEVICES_PODS = f"app.kubernetes.io/name={PCIDEVICES_DAEMONSET}"
 DRIVER_DAEMONSET = "nvidia-driver-runtime"
 
 
 def restart_command(node: str) -> str:
     """Return the command that restarts the pcidevices controller of a node. Running VMs keep their devices."""
-    return (
-        f"kubectl -n {SYSTEM_NAMESPACE} delete pod -l app.kubernetes.io/name={PCIDEVICES_DAEMONSET}"
-        f" --field-selector spec.nodeName={node}"
-    )
+    return f"kubectl -n {SYSTEM_NAMESPACE} delete pod -l {PCIDEVICES_PODS} --field-selector spec.nodeName={node}"
 
 
 def device_name(node: str, address: str) -> str:

@@ -150,8 +150,8 @@ class ApiClient:
     def post(self, path: str, body: Any, *, dry_run: bool = False) -> Json:
         return self._request("POST", path, query={"dryRun": "All"} if dry_run else {}, body=body)
 
-    def delete(self, path: str) -> Json:
-        return self._request("DELETE", path)
+    def delete(self, path: str, *, dry_run: bool = False) -> Json:
+        return self._request("DELETE", path, query={"dryRun": "All"} if dry_run else {})
 
     def together(self, calls: list[Callable[[], Any]]) -> list[Any]:
         """Run calls in parallel. Raise the first error once all calls have ended."""

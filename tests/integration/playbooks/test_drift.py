@@ -157,6 +157,10 @@ def test_drift_is_told_then_repaired_and_then_only_that_is_left_which_nobody_can
     assert "beyond the exclusive layout" in beyond
     assert "owner green" in beyond
     assert written(lab) == set()
+    # U15: only on request, the controller of the node is restarted.
+    restarted = runs.playbook("drift", {**DECLARED, **REPAIR, "vgpu_drift_restart_controllers": True})
+    assert (restarted.status, left(restarted)) == ("successful", set()), restarted.shown
+    assert lab.amounts("gpu-b") == {A2_4Q: 1}
 
 
 PAIR = [device("a"), device("b")]

@@ -2,13 +2,13 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Repair KubeVirt's list of permitted devices, and remove claims that vGPUs left behind."""
+"""Repair KubeVirt's list of permitted devices, remove claims that vGPUs left behind, and restart controllers."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -17,11 +17,14 @@ from ansible_collections.vgpu.fleet.plugins.module_utils.harvester import paths 
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.cluster import Cluster
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.repair.plan import (
     ClaimRepair,
+    ControllerRepair,
     ListRepair,
     RepairRequest,
     described,
     gpus_of,
+    not_offered,
     repair_claims,
+    repair_controllers,
     repair_permitted_devices,
     unknown_list,
 )
@@ -31,12 +34,19 @@ from ansible_collections.vgpu.fleet.plugins.module_utils.kube.objects import Jso
 from ansible_collections.vgpu.fleet.plugins.module_utils.kube.watcher import Watcher
 
 BASE_SECONDS = 60.0
+# The controller starts, reads all devices of its node, and registers a device plugin for each type.
+CONTROLLER_SECONDS = 180.0
 CONFLICTS = 10
 CONFLICT_PAUSE = 0.05
 KUBEVIRT = f"{r.KUBEVIRTS}/{r.KUBEVIRT.rpartition('/')[2]}"
 
 
 class ClaimsStillThere(FleetError):
+    code = "timeout"
+    changed = True
+
+
+class NotOffered(FleetError):
     code = "timeout"
     changed = True
 
@@ -56,6 +66,7 @@ class Repair:
     seconds: float | None
     permitted: ListRepair | None = None
     claims: list[ClaimRepair] = field(default_factory=list)
+    controllers: list[ControllerRepair] = field(default_factory=list)
     warnings: tuple[str, ...] = ()
     _pci_devices: Mapping[str, Json] = field(default_factory=dict)
 
@@ -66,11 +77,16 @@ class Repair:
             self._pci_devices = ObjectList.of(self.cluster.api.get(r.PCI_DEVICES)).items
         if self.request.selects_claims:
             self.claims = repair_claims(self.request, snapshot, self.cluster.fleet_for_planning, self._pci_devices)
-            self._refuse_held()
+        if self.request.controllers is not None:
+            pods = ObjectList.of(self.cluster.api.get(r.SYSTEM_PODS, labelSelector=r.PCIDEVICES_PODS)).items
+            self.controllers = repair_controllers(self.request, snapshot, list(pods.values()))
+        self._refuse_held()
         if self.request.permitted_devices:
             self._permit()
         if self.claims:
             self._remove_claims()
+        if self.controllers:
+            self._restart_controllers()
         return self
 
     def as_result(self) -> dict[str, Any]:
@@ -78,20 +94,30 @@ class Repair:
         permitted = self.permitted
         names = [one.name for one in self.claims]
         return {
-            "changed": bool(permitted or self.claims),
+            "changed": bool(permitted or self.claims or self.controllers),
             "permitted_devices": {
                 "added": list(permitted.added) if permitted else [],
                 "deduplicated": list(permitted.removed) if permitted else [],
             },
             "claims": [one.as_dict() for one in self.claims],
+            "controllers": [one.as_dict() for one in self.controllers],
             "diff": {
-                "before": {"permittedHostDevices": permitted.before if permitted else {}, "claims": names},
-                "after": {"permittedHostDevices": permitted.after if permitted else {}, "claims": []},
+                "before": {
+                    "permittedHostDevices": permitted.before if permitted else {},
+                    "claims": names,
+                    "restarted_pods": [],
+                },
+                "after": {
+                    "permittedHostDevices": permitted.after if permitted else {},
+                    "claims": [],
+                    "restarted_pods": [one.pod for one in self.controllers],
+                },
             },
         }
 
     def _refuse_held(self) -> None:
-        gpus = gpus_of(self.cluster.snapshot, self.claims)
+        names = {one.name for one in self.claims}.union(*(one.vgpus for one in self.controllers))
+        gpus = gpus_of(self.cluster.snapshot, names)
         if any(r.JOURNAL_ANNOTATION in (gpu["metadata"].get("annotations") or {}) for gpu in gpus):
             # Most tasks find no journal.
             from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.apply import journal
@@ -144,6 +170,39 @@ class Repair:
                 raise ClaimsStillThere(
                     f"Not done after {self._limit:g} s: {join_names(map(str, left))} is still there.",
                     hint="A node removes one claim after the other, about 5 s each. Set a longer wait_timeout.",
+                )
+
+    def _restart_controllers(self) -> None:
+        """Delete the pods, which their DaemonSet creates again. Running VMs keep their devices."""
+        snapshot, api = self.cluster.snapshot, self.cluster.api
+        seconds = CONTROLLER_SECONDS if self.seconds is None else self.seconds
+        with Watcher(api, {r.NODES: snapshot.nodes}, seconds=seconds) as seen:
+            if self.wait and not self.check_mode:
+                seen.open()
+            for number, one in enumerate(self.controllers):
+                try:
+                    api.delete(f"{r.SYSTEM_PODS}/{one.pod}", dry_run=self.check_mode)
+                except NotFound:
+                    # Somebody else restarts it at this moment.
+                    continue
+                except FleetError as error:
+                    already = bool(number or self.permitted or self.claims) and not self.check_mode
+                    error.changed = error.changed or already
+                    raise
+            if self.check_mode or not self.wait:
+                return
+            nodes = {one.node for one in self.controllers}
+
+            def offered(node: str) -> bool:
+                return node not in not_offered(replace(snapshot, nodes=seen.listing(r.NODES)))
+
+            left = seen.wait_for_all({node: partial(offered, node) for node in nodes}, {node: [node] for node in nodes})
+            if left:
+                names = [name for one in self.controllers if one.node in left for name in one.vgpus]
+                raise NotOffered(
+                    f"Not done after {seconds:g} s: node {join_names(sorted(map(str, left)))} does not offer all of"
+                    f" {join_names(names)}, although their controllers were restarted.",
+                    hint=f"See the log of the pod: kubectl -n {r.SYSTEM_NAMESPACE} logs -l {r.PCIDEVICES_PODS}.",
                 )
 
     def _remove(self, one: ClaimRepair) -> None:

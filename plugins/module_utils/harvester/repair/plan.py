@@ -2,11 +2,11 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Plan the repair of what Harvester's controllers lost or left behind: permitted devices and claims. Pure."""
+"""Plan the repair of what Harvester's controllers lost or left behind: permitted devices, claims and counts. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any
@@ -42,26 +42,40 @@ class DeviceMissing(FleetError):
     code = "pci_device_missing"
 
 
+class ControllerMissing(FleetError):
+    code = "controller_missing"
+
+
 class PermittedDevicesUnknown(FleetError):
     code = "permitted_devices_unknown"
 
 
 @dataclass(frozen=True)
 class RepairRequest:
-    """The request of a task: repair KubeVirt's list, remove the claims that match names or patterns, or both."""
+    """The request of a task: repair KubeVirt's list, remove claims, restart controllers of nodes, or several of them.
+
+    Claims and nodes are names or patterns.
+    """
 
     permitted_devices: bool
     claims: tuple[str, ...] | None
+    controllers: tuple[str, ...] | None = None
 
     @classmethod
     def of(cls, params: Mapping[str, Any]) -> RepairRequest:
-        """Read the options of a task. An empty list of claims selects nothing, and that is an error."""
-        claims = params["claims"]
+        """Read the options of a task. An empty list selects nothing, and that is an error."""
+        claims, controllers = params["claims"], params["controllers"]
         if claims is not None and not claims:
             raise InvalidRepair("claims is empty.", hint="Name at least one claim, or leave the option out.")
-        if not params["permitted_devices"] and claims is None:
-            raise InvalidRepair("There is nothing to repair.", hint="Set permitted_devices or claims.")
-        return cls(params["permitted_devices"], None if claims is None else tuple(claims))
+        if controllers is not None and not controllers:
+            raise InvalidRepair("controllers is empty.", hint="Name at least one node, or leave the option out.")
+        if not params["permitted_devices"] and claims is None and controllers is None:
+            raise InvalidRepair("There is nothing to repair.", hint="Set permitted_devices, claims or controllers.")
+        return cls(
+            params["permitted_devices"],
+            None if claims is None else tuple(claims),
+            None if controllers is None else tuple(controllers),
+        )
 
     @property
     def selects_claims(self) -> bool:
@@ -197,7 +211,7 @@ def repair_claims(
     return found
 
 
-def _selected(patterns: Sequence[str], names: Mapping[str, Json]) -> list[str]:
+def _selected(patterns: Sequence[str], names: Iterable[str]) -> list[str]:
     return sorted(name for name in names if any(name == one or fnmatchcase(name, one) for one in patterns))
 
 
@@ -224,10 +238,56 @@ def _being_removed(claim: Json, device: Json) -> bool:
     )
 
 
-def gpus_of(snapshot: Snapshot, claims: Sequence[ClaimRepair]) -> list[Json]:
-    """Return the GPUs of the claims."""
-    names = {parent_of(vgpu) for one in claims if (vgpu := snapshot.vgpus.items.get(one.name))}
+def gpus_of(snapshot: Snapshot, vgpus: Iterable[str]) -> list[Json]:
+    """Return the GPUs of vGPUs."""
+    names = {parent_of(vgpu) for name in vgpus if (vgpu := snapshot.vgpus.items.get(name))}
     return [gpu for name in sorted(names) if (gpu := snapshot.gpus.items.get(name))]
+
+
+# Controllers
+
+
+@dataclass(frozen=True)
+class ControllerRepair:
+    """A pod to restart, because its node does not offer vGPUs that are configured."""
+
+    node: str
+    pod: str
+    vgpus: tuple[str, ...]
+
+    def as_dict(self) -> dict[str, Any]:
+        return {"node": self.node, "pod": self.pod, "vgpus": list(self.vgpus)}
+
+
+def not_offered(snapshot: Snapshot) -> dict[str, tuple[str, ...]]:
+    """Return the configured vGPUs that their nodes do not offer, by node."""
+    found: dict[str, list[str]] = {}
+    for gpu, slot in snapshot.fleet.slots():
+        if slot.state == "configured" and slot.wanted and not slot.drifted:
+            found.setdefault(gpu.node, []).append(slot.name)
+    return {node: tuple(sorted(names)) for node, names in sorted(found.items())}
+
+
+def repair_controllers(request: RepairRequest, snapshot: Snapshot, pods: Sequence[Json]) -> list[ControllerRepair]:
+    """Return the pods to restart on the selected nodes. Nodes that offer all their vGPUs keep theirs."""
+    known = sorted({gpu.node for gpu in snapshot.fleet.gpus})
+    patterns = request.controllers or ()
+    if unknown := [one for one in patterns if not PATTERN.intersection(one) and one not in known]:
+        raise InvalidRepair(
+            f"Node {join_names(unknown)} in controllers has no GPU.", hint=f"Nodes with GPUs: {join_names(known)}."
+        )
+    missing, found = not_offered(snapshot), []
+    for node in _selected(patterns, known):
+        if node not in missing:
+            continue
+        names = [pod["metadata"]["name"] for pod in pods if (pod.get("spec") or {}).get("nodeName") == node]
+        if not names:
+            raise ControllerMissing(
+                f"Node {node} has no pod of {r.PCIDEVICES_DAEMONSET} in namespace {r.SYSTEM_NAMESPACE}.",
+                hint=f"Check the addon {r.PCIDEVICES_ADDON}.",
+            )
+        found += [ControllerRepair(node, name, missing[node]) for name in sorted(names)]
+    return found
 
 
 def unknown_list(request: RepairRequest, snapshot: Snapshot) -> None:

@@ -120,7 +120,7 @@ class TestNodes:
         lab = lab_vfio
 
         def pods_ready():
-            pods = lab.items(HARVESTER_PODS, labelSelector="app=harvester-pcidevices-controller")
+            pods = lab.items(HARVESTER_PODS, labelSelector="app.kubernetes.io/name=harvester-pcidevices-controller")
             return {pod["spec"]["nodeName"]: pod["status"]["containerStatuses"][0]["ready"] for pod in pods}
 
         lab.control.fault("process-down", node="gpu-a")

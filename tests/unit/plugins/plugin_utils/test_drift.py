@@ -98,6 +98,13 @@ def test_vms_are_put_in_order_and_everything_else_is_only_told() -> None:
     assert [one["repair"] for one in drift] == ["vm", "vm", "", "", "", ""]
 
 
+def test_u15_a_controller_is_restarted_only_on_request() -> None:
+    seen = fleet(slot("a"), findings=[found("not_allocatable", "a")])
+    assert kinds(harvester_drift(seen, unused=False)) == [("not_allocatable", "a", "")]
+    (one,) = harvester_drift(seen, unused=False, restart_controllers=True)
+    assert (one["repair"], one["node"]) == ("controller", "n1")
+
+
 def test_a_reset_driver_location_is_told_with_both_values() -> None:
     (one,) = harvester_drift(fleet(), driver={"diff": RESET})
     assert kinds([one]) == [("driver_addon", "nvidia-driver-toolkit", "driver")]

@@ -12,11 +12,13 @@ from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.decide.in_use
 )
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.repair.plan import (
     ClaimRepair,
+    ControllerMissing,
     DeviceMissing,
     InvalidRepair,
     NotLeftBehind,
     RepairRequest,
     repair_claims,
+    repair_controllers,
     repair_permitted_devices,
 )
 from ansible_collections.vgpu.fleet.plugins.module_utils.planning.capacity import (
@@ -154,7 +156,12 @@ def test_a_claim_that_harvester_is_removing_is_left_alone_and_one_that_hangs_is_
 
 
 @pytest.mark.parametrize(
-    "params", [{"permitted_devices": False, "claims": None}, {"permitted_devices": True, "claims": []}]
+    "params",
+    [
+        {"permitted_devices": False, "claims": None, "controllers": None},
+        {"permitted_devices": True, "claims": [], "controllers": None},
+        {"permitted_devices": True, "claims": None, "controllers": []},
+    ],
 )
 def test_a_request_for_nothing_is_refused(params: dict[str, Any]) -> None:
     with pytest.raises(InvalidRepair):
@@ -175,3 +182,35 @@ def test_a_gpu_with_leftover_claims_only_takes_their_type() -> None:
     site = classify_slots(gpu, left.fleet.nodes[0])
     room = {name: max_additional(site, parse(name).key, name, AllowedChanges()) for name in (Q4, C4)}
     assert room == {Q4: 2, C4: 0}
+
+
+# Controllers
+
+
+def pod(where: str) -> dict[str, Any]:
+    return {"metadata": {"name": f"pod-{where}"}, "spec": {"nodeName": where}}
+
+
+def test_u15_only_controllers_of_selected_nodes_that_lost_count_are_restarted() -> None:
+    """A vGPU that is not configured yet, or is offered, is no reason for a restart."""
+    lost = vgpu(asked=Q4, configured=Q4)
+    for request, devices, expected in (
+        (("n1",), [lost], ["pod-n1"]),
+        (("n*",), [lost], ["pod-n1"]),
+        (("x*",), [lost], []),
+        (("n1",), [vgpu(asked=Q4)], []),
+        (("n1",), [vgpu()], []),
+    ):
+        seen = snapshot(vgpus=devices, claims=[claim()])
+        found = repair_controllers(RepairRequest(False, None, request), seen, [pod("n1"), pod("n2")])
+        assert [one.pod for one in found] == expected, request
+    offered = snapshot(vgpus=[lost], claims=[claim()], nodes=[node(q4=1)])
+    assert repair_controllers(RepairRequest(False, None, ("n1",)), offered, [pod("n1")]) == []
+
+
+def test_u15_a_node_without_gpus_and_one_without_a_controller_are_refused() -> None:
+    seen = snapshot(vgpus=[vgpu(asked=Q4, configured=Q4)], claims=[claim()])
+    with pytest.raises(InvalidRepair, match="Node n7 in controllers has no GPU"):
+        repair_controllers(RepairRequest(False, None, ("n7",)), seen, [pod("n1")])
+    with pytest.raises(ControllerMissing, match="Node n1 has no pod of harvester-pcidevices-controller"):
+        repair_controllers(RepairRequest(False, None, ("n1",)), seen, [])
