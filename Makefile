@@ -131,6 +131,10 @@ importer: $(TARBALL) ## Import the tarball as Ansible Galaxy does
 helm: $(INSTALLED) | $(PYTEST_DEBUG_TEMPROOT) ## Install, change and remove a chart with a real helm, which is compiled once
 	$(ON_INSTALLED) $(PYTEST) tests/helm
 
+.PHONY: resilience
+resilience: $(INSTALLED) ## Faults, kills and two users at once, for each module that writes: ARGS="--jobs vgpu --minutes 8"
+	@python -m tests.resilience --out build/resilience.json --table build/resilience.md $(ARGS)
+
 .PHONY: compatibility
 compatibility: $(INSTALLED) ## Take a vGPU through its life on every minor version of Harvester: ARGS="--version 1.8"
 	@$(ON_INSTALLED) python -m tools.compatibility --table build/compatibility.md $(ARGS)

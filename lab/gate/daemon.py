@@ -8,12 +8,16 @@ import json
 import signal
 from contextlib import AsyncExitStack, suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lab.errors import LabError
+from lab.gate.hold import Hold
 from lab.gate.relay import Relay
 from lab.gate.verdict import SWITCHES, Judge
 from lab.rundir import RunDir
+
+if TYPE_CHECKING:
+    from lab.gate.proxy import Proxy
 
 
 class Gate:
@@ -24,6 +28,8 @@ class Gate:
         self._relay = Relay(ports["api-gate"], lambda: self._next_port)
         self._judge = Judge()
         self._proxy = AsyncExitStack()
+        self._handler: Proxy | None = None
+        self._hold: Hold | None = None
         self._turn = asyncio.Lock()
 
     async def serve(self) -> None:
@@ -71,7 +77,28 @@ class Gate:
         self._judge.compacted = revision
         await self._choose_way()
 
+    async def _hold_after(self, after: int, writes: bool, agent: str) -> None:
+        """Count the requests of clients from now on, and hold them after one of these requests."""
+        if self._hold:
+            self._hold.release()
+        self._hold = Hold(after, writes, agent)
+        await self._choose_way()
+
+    async def _release(self) -> None:
+        if self._hold:
+            self._hold.release()
+
+    async def _counted(self) -> dict[str, Any]:
+        return {"held": bool(self._hold and self._hold.held), "seen": list(self._hold.seen) if self._hold else []}
+
+    async def _stop_counting(self) -> None:
+        await self._release()
+        self._hold = None
+        await self._choose_way()
+
     async def _clear(self) -> None:
+        await self._release()
+        self._hold = None
         for name in SWITCHES:
             self._judge.switch(name, on=False)
         self._judge.compacted = 0
@@ -84,15 +111,20 @@ class Gate:
     async def _choose_way(self) -> None:
         """Bypass the proxy while no fault is active. Close open connections, so that all take the new route."""
         straight = self._next_port == self._api_port
-        if self._judge.idle:
+        if self._judge.idle and not self._hold:
             self._next_port = self._api_port
             if straight:
                 return
             self._relay.cut()
             await self._proxy.aclose()
-        else:
-            if straight:
-                self._next_port = await self._start_proxy()
+            self._handler = None
+            return
+        if straight:
+            self._next_port = await self._start_proxy()
+        if self._handler:
+            self._handler.hold = self._hold
+        # Clients that are counted are on the way through the proxy already.
+        if straight or not self._hold:
             self._relay.cut()
 
     async def _start_proxy(self) -> int:
@@ -100,7 +132,7 @@ class Gate:
         from lab.gate.proxy import Proxy
         from lab.kubernetes import certificates
 
-        proxy = Proxy(
+        self._handler = proxy = Proxy(
             self._judge,
             f"https://127.0.0.1:{self._api_port}",
             certificates.authority(self._run).cert,

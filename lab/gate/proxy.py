@@ -11,6 +11,7 @@ import aiohttp
 from aiohttp import web
 from multidict import CIMultiDict
 
+from lab.gate.hold import Hold
 from lab.gate.verdict import Judge
 from lab.kubernetes.certificates import KeyPair
 
@@ -23,6 +24,7 @@ class Proxy:
 
     def __init__(self, judge: Judge, upstream: str, ca: Path, serving: KeyPair, front_proxy: KeyPair) -> None:
         self._judge = judge
+        self.hold: Hold | None = None
         self._upstream = upstream
         self._tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=str(ca))
         self._tls.load_cert_chain(str(serving.cert), str(serving.key))
@@ -54,21 +56,30 @@ class Proxy:
             yield runner.addresses[0][1]
 
     async def _handle(self, request: web.Request) -> web.StreamResponse:
+        hold = self.hold
+        if hold:
+            await hold.arrived(request.headers.get("User-Agent", ""))
         verdict = self._judge.verdict(request.method, request.path, request.query)
         if verdict.refusal is not None:
             await request.read()
+            await self._answered(hold, request)
             return web.Response(
                 status=verdict.refusal.status, body=verdict.refusal.body, headers=dict(verdict.refusal.headers)
             )
         if verdict.expired is not None:
             return web.Response(text=verdict.expired, content_type="application/json")
-        return await self._pass_on(request, lost=verdict.lost)
+        return await self._pass_on(request, hold, lost=verdict.lost)
 
-    async def _pass_on(self, request: web.Request, *, lost: bool) -> web.StreamResponse:
+    async def _answered(self, hold: Hold | None, request: web.Request) -> None:
+        if hold:
+            await hold.answered(request.method, request.path, request.query, request.headers.get("User-Agent", ""))
+
+    async def _pass_on(self, request: web.Request, hold: Hold | None, *, lost: bool) -> web.StreamResponse:
         headers, tls = self._introduced(request)
         async with self._sessions[tls].request(
             request.method, self._upstream + request.raw_path, headers=headers, data=await request.read() or None
         ) as answer:
+            await self._answered(hold, request)
             if lost:
                 await answer.read()
                 assert request.transport is not None

@@ -48,6 +48,9 @@ func (l *Lab) checkClone(ctx *simulator.Context, source *simulator.VirtualMachin
 	if linked(req) && req.Spec.Snapshot == nil {
 		return refuse(&types.InvalidArgument{InvalidProperty: "spec.snapshot"}, "A linked clone of %s needs a snapshot to start from.", source.Name)
 	}
+	if refused := l.checkSpace(ctx, source, req); refused != nil {
+		return refused
+	}
 	at := l.situation(ctx, source)
 	at.vmName, at.power = req.Name, poweredOff
 	at.offered = map[string]bool{}

@@ -43,6 +43,20 @@ func (l *Lab) controlHandler() http.Handler {
 		var values behaviourValues
 		accept(w, r, &values, func() error { return l.conduct.set(values) })
 	})
+	mux.HandleFunc("GET /hold", func(w http.ResponseWriter, _ *http.Request) { reply(w, l.holds.report()) })
+	mux.HandleFunc("PUT /hold", func(w http.ResponseWriter, r *http.Request) {
+		var order holdOrder
+		accept(w, r, &order, func() error { l.holds.set(order); return nil })
+	})
+	mux.HandleFunc("POST /hold", func(w http.ResponseWriter, _ *http.Request) {
+		l.holds.goOn()
+		reply(w, l.holds.report())
+	})
+	mux.HandleFunc("DELETE /hold", func(w http.ResponseWriter, _ *http.Request) { reply(w, l.holds.free()) })
+	mux.HandleFunc("PUT /datastores", func(w http.ResponseWriter, r *http.Request) {
+		var free map[string]int64
+		accept(w, r, &free, func() error { return l.setFreeSpace(free) })
+	})
 	mux.HandleFunc("GET /gpus", func(w http.ResponseWriter, _ *http.Request) { reply(w, l.truth()) })
 	return mux
 }

@@ -30,6 +30,7 @@ type Lab struct {
 	rpcs    rpcCounter
 	faults  faultRules
 	conduct behaviour
+	holds   holds
 }
 
 // machine is what the lab knows of a VM beyond its API object.

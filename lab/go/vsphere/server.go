@@ -19,6 +19,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"sync"
 	"time"
 
 	pbm "github.com/vmware/govmomi/pbm/simulator"
@@ -62,7 +63,7 @@ func (l *Lab) handler(login credentials, host string) http.Handler {
 	sessions.ValidLogin = func(tried *types.Login) bool { return l.mayLogIn(login, tried) }
 	l.service.ServeMux.HandleFunc(path+"/vimServiceVersions.xml", l.serveVersions)
 	l.service.ServeMux.HandleFunc("/folder/", l.service.ServeDatastore)
-	return mend(l.service.ServeMux)
+	return l.mend(l.service.ServeMux)
 }
 
 // serveVersions is where clients look for the newest version they share.
@@ -85,7 +86,7 @@ var (
 
 // mend corrects two answers of govmomi on their way out: SOAP faults without
 // words, and reads of an unset property, which a client must not mistake for a value.
-func mend(next http.Handler) http.Handler {
+func (l *Lab) mend(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		request, err := io.ReadAll(r.Body)
 		if err != nil {
@@ -93,7 +94,12 @@ func mend(next http.Handler) http.Handler {
 			return
 		}
 		r.Body = io.NopCloser(bytes.NewReader(request))
-		next.ServeHTTP(&mendedWriter{ResponseWriter: w, fetch: fetchMethod.Match(request)}, r)
+		l.holds.arrived(r)
+		if r.Context().Err() != nil {
+			return // the client is gone, so nobody has asked
+		}
+		held := sync.OnceFunc(func() { l.holds.answered(methodOf(request), r) })
+		next.ServeHTTP(&mendedWriter{ResponseWriter: w, fetch: fetchMethod.Match(request), before: held}, r)
 	})
 }
 
@@ -101,14 +107,17 @@ type mendedWriter struct {
 	http.ResponseWriter
 	faulty bool
 	fetch  bool
+	before func()
 }
 
 func (m *mendedWriter) WriteHeader(status int) {
+	m.before()
 	m.faulty = status == http.StatusInternalServerError
 	m.ResponseWriter.WriteHeader(status)
 }
 
 func (m *mendedWriter) Write(body []byte) (int, error) {
+	m.before()
 	mended := body
 	switch {
 	case m.faulty:

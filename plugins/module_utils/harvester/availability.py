@@ -21,6 +21,7 @@ from ansible_collections.vgpu.fleet.plugins.module_utils.availability.counts imp
 from ansible_collections.vgpu.fleet.plugins.module_utils.availability.fit import MAX_TRIED, Capacity
 from ansible_collections.vgpu.fleet.plugins.module_utils.availability.packing import MachineGroup, Packing, place
 from ansible_collections.vgpu.fleet.plugins.module_utils.errors import join_names
+from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.paths import restart_command
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.read.permitted_devices import REPAIR_HINT
 
 # VMs that exist are placed before the machines of demands.
@@ -69,6 +70,9 @@ class NodeCapacity:
             because = f" but {join_names(offering)}, which is out of service" if offering else ""
             reserved = [node.name for node in counts.nodes if node.reserved_for_containers]
             others = f" The GPUs of {join_names(reserved)} are reserved for containers." if reserved else ""
+            hidden = self._hidden((profile,))
+            if hidden:
+                return f"No node advertises {profile}: {'; '.join(hidden.values())}.{others}"
             return f"No node offers {profile}{because}.{others}"
         if not counts.fleet.permits(profile):
             return (
@@ -77,6 +81,7 @@ class NodeCapacity:
             )
         free = {node: amounts[profile] for node, amounts in counts.free.items() if amounts.get(profile)}
         parts = [f"Free {profile}: " + (", ".join(f"{node} {count}" for node, count in sorted(free.items())) or "none")]
+        parts += self._hidden((profile,)).values()
         if total.in_use:
             parts.append(f"{total.in_use} in use by {join_names(self._holders(profile, running=True), limit=4)}")
         if total.claimed:
@@ -87,6 +92,17 @@ class NodeCapacity:
             if not node.usable and counts.by_node[node.name].get(profile)
         ]
         return "; ".join(parts) + "."
+
+    def _hidden(self, profiles: Collection[str]) -> dict[str, str]:
+        """Return the nodes that do not advertise all vGPUs that are configured there, with the counts."""
+        found = {}
+        for node in self.counts.nodes:
+            counts = self.counts.by_node[node.name]
+            short = [(name, counts[name]) for name in sorted(profiles) if name in counts and counts[name].drift > 0]
+            if node.usable and short:
+                said = ", ".join(f"{count.allocatable} of {count.configured} {name}" for name, count in short)
+                found[node.name] = f"{node.name} advertises {said}"
+        return found
 
     def _holders(self, profile: str, *, running: bool) -> list[str]:
         counts = self.counts
@@ -120,17 +136,31 @@ class NodeCapacity:
     def changes(
         self, profiles: Collection[str], would_fit: Callable[[Capacity], bool], not_tried: list[str]
     ) -> Iterator[str]:
-        # Nothing is left out: what is too much to try one by one is tried together.
-        created = self._with_all_creatable(profiles)
-        milder = bool(created.created) and would_fit(created)
-        if milder:
-            yield f"Create {self._fewest(created, would_fit)}."
+        # vGPUs that exist and are only not advertised come back, and count before others are created.
+        hidden = list(self._hidden(profiles))
+        base = self._with_all_advertised(hidden) if hidden else self
+        if hidden and would_fit(base):
+            milder = True
+            yield f"{_advertise(hidden)}."
+        else:
+            # Nothing is left out: what is too much to try one by one is tried together.
+            created = base._with_all_creatable(profiles)
+            milder = bool(created.created) and would_fit(created)
+            if milder:
+                fewest = base._fewest(created, would_fit)
+                yield f"{_advertise(hidden)}, and create {fewest}." if hidden else f"Create {fewest}."
         yield from self._suggest_nodes(would_fit)
         if not milder and not self.counts.sriov:
             switched = NodeCapacity(replace(self.counts, sriov=True))
             created = switched._with_all_creatable(profiles)
             if created.created and would_fit(created):
                 yield f"Enable SR-IOV where it is off and create {switched._fewest(created, would_fit)}."
+
+    def _with_all_advertised(self, names: Collection[str]) -> NodeCapacity:
+        nodes = tuple(
+            replace(node, advertised=None) if node.name in names else node for node in self.counts.fleet.nodes
+        )
+        return replace(self, counts=replace(self.counts, fleet=replace(self.counts.fleet, nodes=nodes)))
 
     def _with_all_creatable(self, profiles: Collection[str]) -> NodeCapacity:
         """Create as many vGPUs as possible. Profiles share the room of a node, so only one of them gets it."""
@@ -184,6 +214,15 @@ class NodeCapacity:
             for node in self.counts.fleet.nodes
         )
         return replace(self, counts=replace(self.counts, fleet=replace(self.counts.fleet, nodes=nodes)))
+
+
+def _advertise(nodes: Sequence[str]) -> str:
+    """Return the advice for nodes that do not advertise all their vGPUs."""
+    commands = " and ".join(restart_command(node) for node in nodes[:MAX_TRIED])
+    return (
+        f"Make {join_names(nodes)} advertise all vGPUs that are configured there: check the kubelet and the pcidevices"
+        f" controller, or restart the controller ({commands})"
+    )
 
 
 def _minimum(most: int, holds: Callable[[int], bool]) -> int:

@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 
 from ansible_collections.vgpu.fleet.plugins.module_utils.errors import FleetError, join_names
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester import paths as r
@@ -49,13 +49,13 @@ class Diagnosis:
             ]
         )
 
-    def causes(self, nodes: Iterable[str], gpus: Iterable[str]) -> list[str]:
-        """Return the likely causes, the most severe first."""
+    def causes(self, nodes: Iterable[str], gpus: Iterable[str], wanted: Collection[str] = ()) -> list[str]:
+        """Return the likely causes, the most severe first. `wanted` are the types that the request is about."""
         found = [*self._addons(), *self._notes()]
         for node in sorted(set(nodes)):
             found += [*self._node(node), *self._controller(node), *self._driver(node), *self._labels(node)]
         for gpu in sorted(set(gpus)):
-            found += self._gpu(gpu)
+            found += self._gpu(gpu, wanted)
         if not found and "pods" in self._unreadable:
             found.append(f"The pods in {r.SYSTEM_NAMESPACE} could not be read; the driver's may not be ready")
         return found
@@ -131,7 +131,7 @@ class Diagnosis:
                 " which stops the scan of the whole node"
             )
 
-    def _gpu(self, gpu: str) -> Iterable[str]:
+    def _gpu(self, gpu: str, wanted: Collection[str]) -> Iterable[str]:
         if gpu in self.claims.items:
             yield f"GPU {gpu} is claimed for passthrough as a whole: delete its PCIDeviceClaim first"
         mig = self.mig.items.get(gpu)
@@ -140,13 +140,31 @@ class Diagnosis:
         elif mig is not None and (mig.get("status") or {}).get("status") == "out-of-sync":
             said = (mig.get("status") or {}).get("message")
             yield f"The MIG configuration of GPU {gpu} is out of sync" + (f": {said}" if said else "")
+        yield from self._scan(gpu)
         taken = {
             str(name)
             for vgpu in self.vgpus.items.values()
             if parent_of(vgpu) == gpu and (name := (vgpu.get("status") or {}).get("configureVGPUTypeName"))
         }
+        # vGPUs of the requested type are never in the way of another one.
+        taken -= set(wanted)
         if taken:
             yield f"GPU {gpu} has {join_names(taken)}, which limits what its other vGPUs can be"
+
+    def _scan(self, gpu: str) -> Iterable[str]:
+        """Name a scan that ended early: one unreadable virtual function hides all of them (harvester.md 4.2)."""
+        if "vGPU devices" in self._unreadable:
+            return
+        found = self.gpus.items.get(gpu) or {}
+        functions = (found.get("status") or {}).get("vGPUDevices") or []
+        if not functions or any(name in self.vgpus.items for name in functions):
+            return
+        node = (found.get("spec") or {}).get("nodeName")
+        yield (
+            f"GPU {gpu} has {len(functions)} virtual functions, but the pcidevices controller of node {node} has"
+            " created no vGPU device for them. Its scan ends at a virtual function whose types it cannot read; see the"
+            " log of its pod"
+        )
 
 
 def is_ready(item: Json) -> bool:

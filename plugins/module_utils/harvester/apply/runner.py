@@ -545,7 +545,17 @@ class StepRunner:
             return seen.unanswered
         waiting = [(condition, condition.missing(seen)) for condition in conditions]
         gpus = {self._gpu_of(condition) for condition in conditions} - {""}
-        causes = Diagnosis(self._api).causes((condition.node for condition in conditions), gpus)
+        about_types = (VgpuConfigured, VgpuTypeAvailable)
+        wanted = {condition.type_name for condition in conditions if isinstance(condition, about_types)}
+        causes = Diagnosis(self._api).causes((condition.node for condition in conditions), gpus, wanted)
+        # All vGPUs are configured before their number is waited for, so only the node does not count them.
+        uncounted = {condition.node for condition in conditions if isinstance(condition, NodeAllocatable)}
+        if not causes:
+            causes = [
+                f"The device plugins of node {node} are not registered with its kubelet, for example since the kubelet"
+                f" restarted; restart the {r.PCIDEVICES_DAEMONSET} pod on that node: {r.restart_command(node)}"
+                for node in sorted(uncounted)
+            ]
         return TimedOut(self._seconds, waiting, causes, self._moving(seen, gpus))
 
     def _moving(self, seen: Watcher, gpus: Collection[str]) -> list[str]:

@@ -61,7 +61,7 @@ from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.reprofile.rec
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.time_limit import TimeLimit
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.vm import model as vm_devices
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.vm.model import VmState
-from ansible_collections.vgpu.fleet.plugins.module_utils.kube.client import ApiClient, Json
+from ansible_collections.vgpu.fleet.plugins.module_utils.kube.client import ApiClient, Conflict, Json
 from ansible_collections.vgpu.fleet.plugins.module_utils.kube.objects import ObjectList
 from ansible_collections.vgpu.fleet.plugins.module_utils.kube.watcher import Watcher
 from ansible_collections.vgpu.fleet.plugins.module_utils.planning.request import (
@@ -76,6 +76,7 @@ from ansible_collections.vgpu.fleet.plugins.module_utils.planning.request import
 
 HALTED = "Halted"
 RESTORED = "Everything is as it was before."
+MARK_ATTEMPTS = 5
 
 
 class ReprofileRefused(FleetError):
@@ -669,25 +670,41 @@ class Reprofile:
         A failure here does not keep the journal, because every later undo would meet the same mark.
         """
         try:
-            fleet = self._read().snapshot.fleet
-            lost = {device: marks for gpu in batch.gpus for device, marks in gpu.lost_marks(fleet).items()}
+            snapshot = self._read().snapshot
+            lost = {device: marks for gpu in batch.gpus for device, marks in gpu.lost_marks(snapshot.fleet).items()}
         except FleetError:
             # The comparison that follows reads the same objects and reports the error.
             return
-        for device, (before, now) in sorted(lost.items()):
-            if now is not None:
-                self.warnings.append(
-                    f"vGPU {device} belonged to owner {before} and was marked for owner {now} meanwhile. It is left so."
-                )
-                continue
+        for device, (before, _now) in sorted(lost.items()):
             try:
                 self._keeper.stop_if_lost()
-                path = f"{r.VGPUS}/{device}"
-                self._api.patch(path, {"metadata": {"annotations": {r.OWNER_ANNOTATION: before}}})
+                self._put_back_mark(snapshot.vgpus.items.get(device), device, before)
             except journal.Lost:
                 raise
             except FleetError as error:
                 self.warnings.append(f"The mark of owner {before} on vGPU {device} could not be restored. {error}")
+
+    def _put_back_mark(self, found: Json | None, device: str, owner: str) -> None:
+        """Mark a vGPU, unless somebody else has marked it: also between this run's read and its write."""
+        for attempt in range(1, MARK_ATTEMPTS + 1):
+            if found is None:
+                return
+            now = (found["metadata"].get("annotations") or {}).get(r.OWNER_ANNOTATION)
+            if now is not None:
+                self.warnings.append(
+                    f"vGPU {device} belonged to owner {owner} and was marked for owner {now} meanwhile. It is left so."
+                )
+                return
+            revision = found["metadata"].get("resourceVersion")
+            mark = {"annotations": {r.OWNER_ANNOTATION: owner}, "resourceVersion": revision}
+            try:
+                self._api.patch(f"{r.VGPUS}/{device}", {"metadata": mark})
+                return
+            except Conflict:
+                # Controllers write the status of the object as well.
+                if attempt == MARK_ATTEMPTS:
+                    raise
+                found = ObjectList.of(self._api.get(r.VGPUS, fieldSelector=f"metadata.name={device}")).items.get(device)
 
     def _compare(self, batch: Batch, lost: list[str]) -> None:
         """Compare with the state before, so that the message claims a full restore only if it is verified."""

@@ -20,6 +20,7 @@ from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.profile import (
     large_compute,
     parse_or_none,
 )
+from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.paths import restart_command
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.version import HarvesterVersion
 
 # On these boards, the series alone decides whether a VM may have several vGPUs (Harvester's page on vGPUs).
@@ -34,6 +35,12 @@ class CannotBoot(FleetError):
 
 class NotOffered(FleetError):
     code = "profile_not_offered"
+
+
+class NotAdvertised(FleetError):
+    """vGPUs exist, but the device plugin or the kubelet of their node does not report them."""
+
+    code = "not_advertised"
 
 
 class NoRoom(FleetError):
@@ -98,6 +105,7 @@ def refuse_what_no_node_has(vm: str, vgpus: Mapping[str, int], fleet: Fleet) -> 
     offered = {node.name: node.advertised or {} for node in fleet.ordered_nodes}
     for profile in sorted(vgpus):
         if not any(amounts.get(profile) for amounts in offered.values()):
+            _refuse_what_is_hidden(vm, profile, fleet)
             there = {name for amounts in offered.values() for name, count in amounts.items() if count}
             raise NotOffered(
                 f"No node offers {profile}, so VM {vm} cannot have it.",
@@ -113,6 +121,30 @@ def refuse_what_no_node_has(vm: str, vgpus: Mapping[str, int], fleet: Fleet) -> 
             f"VM {vm} cannot have {_said(vgpus)}: all vGPUs of a VM come from one node, and none has as many ({most}).",
             hint="Make more of them on one node: vgpu.fleet.harvester_vgpu.",
         )
+
+
+def _refuse_what_is_hidden(vm: str, profile: str, fleet: Fleet) -> None:
+    """Refuse a profile whose vGPUs exist while no node advertises them: more of them would not help."""
+    configured = {
+        node.name: sum(slot.profile == profile for gpu in node.gpus for slot in gpu.slots)
+        for node in fleet.ordered_nodes
+    }
+    hidden = {name: count for name, count in configured.items() if count}
+    if not hidden:
+        return
+    said = ", ".join(f"{count} on node {name}" for name, count in hidden.items())
+    down = [node.name for node in fleet.ordered_nodes if node.name in hidden and not node.ready]
+    up = [name for name in hidden if name not in down]
+    hints = [f"Node {name} is not ready." for name in down]
+    hints += [
+        f"Check the kubelet and the pcidevices controller of node {name}, or restart the controller:"
+        f" {restart_command(name)}."
+        for name in up
+    ]
+    raise NotAdvertised(
+        f"VM {vm} cannot have {profile}: its vGPUs are configured ({said}), but no node advertises them.",
+        hint=" ".join(hints),
+    )
 
 
 def refuse_devices_of_different_nodes(vm: str, devices: Iterable[str], nodes: Iterable[str]) -> None:

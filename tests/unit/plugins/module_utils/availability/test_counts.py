@@ -313,3 +313,17 @@ def test_machines_of_a_demand_are_not_suggested_for_detaching():
     assert not [text for text in question.suggestions if "Detach" in text]
     both = fleet(labelled(gpu("n1:a", "4Q@mine- 4Q@idle-", vfs=2), "mine", POOL))
     assert "Detach the vGPUs of the stopped VM default/idle." in asked(both, pool(2, owner="pool=gpu")).suggestions
+
+
+def test_vgpus_that_exist_and_are_not_advertised_are_no_reason_to_create_more():
+    """The kubelet or the controller of a node is down: its vGPUs come back, and nobody needs others."""
+    record = fleet(gpu("n1:a", "4Q 4Q"))
+    hidden = replace(record, nodes=tuple(replace(node, advertised={}) for node in record.nodes))
+    question = asked(hidden, pool(2))
+    assert not question.fits
+    (advice,) = question.suggestions
+    assert advice.startswith("Make n1 advertise all vGPUs that are configured there: ")
+    assert "create" not in advice
+    assert "n1 advertises 0 of 2 NVIDIA A2-4Q" in question.results[0].reasons[0]
+    # If the vGPUs that come back do not suffice, only the rest has to be created.
+    assert asked(hidden, pool(3)).suggestions[0].endswith(", and create 1 more NVIDIA A2-4Q on n1.")

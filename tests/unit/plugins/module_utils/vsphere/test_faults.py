@@ -67,6 +67,7 @@ FAULTS = [
     ),
     (vim.fault.VMotionNotSupported(), "hindered_by_vgpu", ["trainer", "nvidia_a40-8q"]),
     (vim.fault.FeatureRequirementsNotMet(), "hindered_by_vgpu", ["trainer"]),
+    (vim.fault.NoDiskSpace(datastore="ds1", file="[ds1]"), "no_disk_space", ["ds1", "trainer"]),
     (vim.fault.DuplicateName(name="trainer"), "duplicate_name", ["trainer"]),
     (
         vim.fault.NoPermission(privilegeId="VirtualMachine.Interact.PowerOn", object=reference(vim.Folder, "group-v3")),

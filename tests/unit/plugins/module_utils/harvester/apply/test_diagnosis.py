@@ -92,3 +92,28 @@ def test_who_may_not_read_pods_is_told_so_only_where_nothing_else_was_found():
         "The pods in harvester-system could not be read; the driver's may not be ready"
     ]
     assert "could not be read" not in " ".join(causes(SYSTEM_PODS=None))
+
+
+def vgpu(name, **status):
+    labels = {"harvesterhci.io/parentSRIOVGPUDevice": GPU, "nodename": "n1"}
+    return {"metadata": {"name": name, "labels": labels}, "spec": {"nodeName": "n1"}, "status": status}
+
+
+def test_a_scan_that_ends_at_an_unreadable_function_is_named():
+    """harvester.md 4.2: the GPU has its functions, and no vGPU device is created for any of them."""
+    gpu = {
+        "metadata": {"name": GPU},
+        "spec": {"nodeName": "n1"},
+        "status": {"vGPUDevices": ["n1-000008004", "n1-000008005"]},
+    }
+    said = f"GPU {GPU} has 2 virtual functions, but the pcidevices controller of node n1 has created no vGPU device"
+    assert any(cause.startswith(said) for cause in causes(GPUS=[gpu]))
+    assert not any(cause.startswith(said) for cause in causes(GPUS=[gpu], VGPUS=[vgpu("n1-000008004")]))
+    assert not any(cause.startswith(said) for cause in causes(GPUS=[gpu], VGPUS=None))
+
+
+def test_vgpus_of_the_requested_type_are_no_cause():
+    there = Cluster(VGPUS=[vgpu("n1-000008004", configureVGPUTypeName="NVIDIA A2-4Q")])
+    limits = f"GPU {GPU} has NVIDIA A2-4Q, which limits what its other vGPUs can be"
+    assert limits in Diagnosis(there).causes(["n1"], [GPU], {"NVIDIA A2-8Q"})
+    assert limits not in Diagnosis(there).causes(["n1"], [GPU], {"NVIDIA A2-4Q"})

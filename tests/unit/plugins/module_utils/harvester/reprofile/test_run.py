@@ -230,6 +230,28 @@ def test_r3_a_missing_owner_mark_is_restored_and_stops_no_vm() -> None:
     assert not [body for _path, body in cluster.writes[count:] if "runStrategy" in str(body.get("spec"))]
 
 
+def test_an_owner_mark_that_somebody_sets_between_read_and_write_is_not_overwritten() -> None:
+    cluster = in_use()
+    cluster.before_write = lambda path, body: _end_at(path, body, "virtualmachines")
+    with pytest.raises(Killed):
+        run(cluster)
+    remark(cluster, "n1-000008006", None)
+
+    def somebody(_path: str, body: dict[str, Any]) -> None:
+        if body.get("metadata", {}).get("annotations", {}).get(r.OWNER_ANNOTATION):
+            cluster.before_write = None
+            remark(cluster, "n1-000008006", "green")
+            cluster.revision += 1
+            cluster.things[r.VGPUS]["n1-000008006"]["metadata"]["resourceVersion"] = str(cluster.revision)
+
+    cluster.before_write = somebody
+    reprofile = Reprofile(cluster, None, IMPOSSIBLE, limit=TimeLimit(3), take_over=True)  # type: ignore[arg-type]
+    with pytest.raises(ReprofileRefused):
+        reprofile.run(check_mode=False)
+    assert cluster.things[r.VGPUS]["n1-000008006"]["metadata"]["annotations"][r.OWNER_ANNOTATION] == "green"
+    assert [warning for warning in reprofile.warnings if "marked for owner green meanwhile" in warning]
+
+
 def test_r3_an_owner_mark_that_cannot_be_restored_does_not_keep_an_undo_from_ending() -> None:
     for owner in (None, "green"):
         cluster = in_use()

@@ -14,6 +14,7 @@ from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.version impor
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.vm.rules import (
     CannotBoot,
     NoRoom,
+    NotAdvertised,
     NotOffered,
     firmware_warnings,
     node_with_room,
@@ -85,6 +86,22 @@ def test_more_than_any_single_node_has_is_refused():
         refuse_what_no_node_has("default/vm", {FOUR_Q: 3}, record)
     with pytest.raises(NotOffered, match="No node offers NVIDIA A2-8Q"):
         refuse_what_no_node_has("default/vm", {"NVIDIA A2-8Q": 1}, record)
+
+
+def test_vgpus_that_exist_and_are_not_advertised_are_told_apart_from_those_that_do_not_exist():
+    """The kubelet or the controller of their node is down: more vGPUs would not help."""
+    record = fleet(gpu("n1:a", "4Q 4Q"), gpu("n2:a", ""))
+    hidden = replace(record, nodes=tuple(replace(node, advertised={}) for node in record.nodes))
+    with pytest.raises(NotAdvertised, match=r"its vGPUs are configured \(2 on node n1\), but no node") as found:
+        refuse_what_no_node_has("default/vm", {FOUR_Q: 1}, hidden)
+    assert "spec.nodeName=n1" in found.value.hint
+    assert "Make some" not in str(found.value)
+    down = replace(hidden, nodes=tuple(replace(node, ready=False) for node in hidden.nodes))
+    with pytest.raises(NotAdvertised) as found:
+        refuse_what_no_node_has("default/vm", {FOUR_Q: 1}, down)
+    assert found.value.hint == "Node n1 is not ready."
+    with pytest.raises(NotOffered, match="No node offers NVIDIA A2-8Q"):
+        refuse_what_no_node_has("default/vm", {"NVIDIA A2-8Q": 1}, hidden)
 
 
 def test_a_vm_may_count_on_what_it_has_itself():

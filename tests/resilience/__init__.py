@@ -1,0 +1,1 @@
+"""Faults, interruptions and two users at once, measured on labs: `make resilience`."""
