@@ -166,17 +166,16 @@ def main() -> int:
     parser.add_argument("--jobs", default="")
     parser.add_argument("--moments", default="")
     parser.add_argument("--only", choices=["faults", "kills", "meetings"])
-    parser.add_argument("--minutes", type=float, default=600.0, help="begin no cell after this time")
+    parser.add_argument("--minutes", type=float, default=600.0, help="for each platform, begin nothing after this time")
     chosen = parser.parse_args()
     book = Book(chosen.out)
     # Ends with an exception, so that the labs end, too. Shells let jobs in the background ignore SIGINT.
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_signal: sys.exit(1))
-    until = time.monotonic() + chosen.minutes * 60
     if chosen.platform != "harvester":
-        on_vsphere(book, chosen, until)
+        on_vsphere(book, chosen)
     if chosen.platform != "vsphere":
-        on_harvester(book, chosen, until)
+        on_harvester(book, chosen)
     if chosen.table:
         all_faults, all_jobs = [*faults.BY_NAME, *vsphere.FAULTS_BY_NAME], [*jobs.BY_NAME, *vsphere.BY_NAME]
         chosen.table.write_text(table.render(book.content, all_faults, all_jobs))
@@ -185,7 +184,7 @@ def main() -> int:
     return 1 if bad else 0
 
 
-def on_harvester(book: Book, chosen: argparse.Namespace, until: float) -> None:
+def on_harvester(book: Book, chosen: argparse.Namespace) -> None:
     names = wanted(chosen.jobs, jobs.BY_NAME, also=vsphere.BY_NAME)
     faulty = wanted(chosen.faults, faults.BY_NAME, also=vsphere.FAULTS_BY_NAME)
     moments = wanted(chosen.moments, cells.MOMENTS)
@@ -193,8 +192,8 @@ def on_harvester(book: Book, chosen: argparse.Namespace, until: float) -> None:
     with tempfile.TemporaryDirectory(prefix="lab-resilience-") as folder:
         run = up.start(Path(folder) / "lab", speed=SPEED, without=["vsphere"])
         try:
-            session = Session(Stage(Lab(run)), book, until)
             began = time.monotonic()
+            session = Session(Stage(Lab(run)), book, began + chosen.minutes * 60)
             parts = {
                 "meetings": session.meetings,
                 "faults": lambda: session.faults(todo),
@@ -207,12 +206,15 @@ def on_harvester(book: Book, chosen: argparse.Namespace, until: float) -> None:
             up.stop(run)
 
 
-def on_vsphere(book: Book, chosen: argparse.Namespace, until: float) -> None:
+def on_vsphere(book: Book, chosen: argparse.Namespace) -> None:
     names = wanted(chosen.jobs, vsphere.BY_NAME, also=jobs.BY_NAME)
     faulty = wanted(chosen.faults, vsphere.FAULTS_BY_NAME, also=faults.BY_NAME)
     moments = wanted(chosen.moments, cells.MOMENTS)
     began = time.monotonic()
+    until = began + chosen.minutes * 60
     for name in names:
+        if time.monotonic() > until:
+            return
         job = vsphere.BY_NAME[name]
         plain = vsphere.measure(job)
         todo = [(fault, moment) for fault in faulty for moment in moments] if chosen.only in (None, "faults") else []
