@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from lab.errors import LabError
 from tests.resilience.faults import Fault
 from tests.resilience.jobs import Job
 from tests.resilience.modules import Ended, longest_silence
@@ -94,8 +95,9 @@ def run_cell(stage: Stage, fault: Fault, job: Job, moment: str, plain: Undisturb
     record = Record(fault.name, job.name, job.module, moment)
     try:
         _run_cell(stage, fault, job, moment, plain, record)
-    except NotRecovered as error:
-        record.error = str(error)
+    except (NotRecovered, LabError, OSError, AssertionError) as error:
+        # Also a failure of the lab itself: the cell is not measured.
+        record.error = f"{type(error).__name__}: {error}"
         stage.world = None
     return record
 
@@ -204,8 +206,8 @@ def run_kill(stage: Stage, job: Job, after: int, plain: Undisturbed) -> Kill:
     kill = Kill(job.name, job.module, after, plain.requests)
     try:
         _run_kill(stage, job, after, plain, kill)
-    except NotRecovered as error:
-        kill.error = str(error)
+    except (NotRecovered, LabError, OSError, AssertionError) as error:
+        kill.error = f"{type(error).__name__}: {error}"
         stage.world = None
     return kill
 

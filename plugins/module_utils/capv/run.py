@@ -223,6 +223,11 @@ class ClusterChange:
         paths = [self._versions.path(kind, self._request.namespace) for kind in WATCHED]
         key = f"{self._request.namespace}/{self._request.name}"
         with Watcher(self._api, {path: reading.lists[path] for path in paths}, seconds=self._seconds) as seen:
+            machine_path = self._versions.path("Machine", self._request.namespace)
+            seen.describe = lambda: (
+                f"waiting for the end of cluster {self._request.name}: {len(seen.items(machine_path))} machines in its"
+                " namespace"
+            )
             done = seen.until(lambda: seen.get(self._versions.path("Cluster", self._request.namespace), key) is None)
             machines, infra, vms = (
                 list(seen.items(self._versions.path(kind, self._request.namespace)).values())

@@ -28,6 +28,7 @@ from ansible_collections.vgpu.fleet.plugins.module_utils.errors import FleetErro
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester import paths as r
 from ansible_collections.vgpu.fleet.plugins.module_utils.kube.client import ApiClient, Conflict, Json, NotFound
 from ansible_collections.vgpu.fleet.plugins.module_utils.kube.objects import key_of
+from ansible_collections.vgpu.fleet.plugins.module_utils.progress import reporting
 
 JOURNAL = r.JOURNAL_ANNOTATION
 # Changes every few seconds while the run is active. A change can be detected without comparing clocks.
@@ -313,15 +314,16 @@ def wait_for_end(api: ApiClient, run: str, seconds: float) -> str:
     """Wait until a run has ended or has no heartbeat. Return `gone`, `dead`, or `alive` after the timeout."""
     deadline = time.monotonic() + max(seconds, DEAD_SECONDS + POLL_SECONDS)
     seen, since = _signs(api, run), time.monotonic()
-    while seen:
-        if time.monotonic() - since >= DEAD_SECONDS:
-            return "dead"
-        if time.monotonic() >= deadline:
-            return "alive"
-        time.sleep(POLL_SECONDS)
-        found = _signs(api, run)
-        if found != seen:
-            seen, since = found, time.monotonic()
+    with reporting(lambda: f"waiting for run {run} to end", lambda: deadline - time.monotonic()):
+        while seen:
+            if time.monotonic() - since >= DEAD_SECONDS:
+                return "dead"
+            if time.monotonic() >= deadline:
+                return "alive"
+            time.sleep(POLL_SECONDS)
+            found = _signs(api, run)
+            if found != seen:
+                seen, since = found, time.monotonic()
     return "gone"
 
 

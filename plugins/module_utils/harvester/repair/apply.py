@@ -165,6 +165,11 @@ class Repair:
             def gone(name: str) -> bool:
                 return seen.get(r.CLAIMS, name) is None
 
+            def describe() -> str:
+                there = [name for name in names if not gone(name)]
+                return f"{len(there)} of {len(names)} claims are still there: {join_names(there)}"
+
+            seen.describe = describe
             left = seen.wait_for_all({name: partial(gone, name) for name in names}, {name: [name] for name in names})
             if left:
                 raise ClaimsStillThere(

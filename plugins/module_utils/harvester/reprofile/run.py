@@ -481,7 +481,7 @@ class Reprofile:
             still[:] = [path for path in paths if seen.get(r.INSTANCES, path) is not None]
             return not still
 
-        if paths and not self._until(ended):
+        if paths and not self._until(ended, lambda: f"waiting for {join_names(still)} to stop"):
             raise StepFailed(f"Stop the VMs: {join_names(still)} still runs after {self._seconds:.0f} s.")
 
     def _take_out(self, vm: VmRecord) -> None:
@@ -567,7 +567,7 @@ class Reprofile:
                     late[vm.path] = _why_not_running(item, self._seconds)
             return not late
 
-        if vms and not self._until(run):
+        if vms and not self._until(run, lambda: f"waiting for {join_names(late)} to run"):
             return late
         return {}
 
@@ -753,10 +753,11 @@ class Reprofile:
             self._gone.add(path)
             self.warnings.append(f"VM {path} is gone: somebody deleted it meanwhile. It is left out.")
 
-    def _until(self, condition: Callable[[Watcher], bool]) -> bool:
+    def _until(self, condition: Callable[[Watcher], bool], describe: Callable[[], str]) -> bool:
         vms, instances = self._api.together([lambda: self._api.get(r.VMS), lambda: self._api.get(r.INSTANCES)])
         watched = {r.VMS: ObjectList.of(vms), r.INSTANCES: ObjectList.of(instances)}
         with Watcher(self._api, watched, seconds=self._seconds) as seen:
+            seen.describe = describe
             return seen.until(lambda: condition(seen))
 
     @staticmethod
