@@ -12,6 +12,7 @@ import importlib
 import json
 import os
 import signal
+import sys
 import tempfile
 import threading
 import time
@@ -165,6 +166,8 @@ def _become(program: Any, options: Mapping[str, Any], environment: Mapping[str, 
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         os.dup2(out, 1)
         os.dup2(out, 2)
+        # A test runner may have replaced them.
+        sys.stdin, sys.stdout, sys.stderr = (open(number, mode, closefd=False) for number, mode in enumerate("rww"))  # noqa: SIM115
         os.environ.update(environment)
         _hurry()
         _beat(told)
@@ -176,7 +179,7 @@ def _become(program: Any, options: Mapping[str, Any], environment: Mapping[str, 
         os.write(2, repr(error).encode())
     finally:
         with contextlib.suppress(OSError, ValueError):
-            importlib.import_module("sys").stdout.flush()
+            sys.stdout.flush()
         os._exit(code)
 
 

@@ -42,6 +42,8 @@ class ApiError(FleetError):
     """An error response of the API server."""
 
     code = "api_error"
+    # Whether the connection of an earlier attempt ended without an answer, so that attempt may have been carried out.
+    repeated = False
 
     def __init__(self, message: str, *, status: int, reason: str = "", hint: str = "") -> None:
         super().__init__(message, hint=hint)
@@ -213,6 +215,7 @@ class ApiClient:
         accept: str | None = None,
     ) -> Any:
         """Return a successful answer. A request is `repeatable` if sending it twice does no harm."""
+        unanswered = False
         for attempt in range(RETRIES + 1):
             try:
                 with self._turns:
@@ -224,6 +227,7 @@ class ApiClient:
                 there = self._reached or isinstance(error, ConnectionBroken)
                 if not there or not repeatable or attempt == RETRIES:
                     raise
+                unanswered = True
                 time.sleep(_backoff(attempt))
                 continue
             if 300 <= answer.status < 400:
@@ -236,7 +240,10 @@ class ApiClient:
             if answer.status in again and attempt < RETRIES:
                 time.sleep(_pause(answer, attempt))
                 continue
-            raise _error(answer.status, answer.data, _verb(method, path), path)
+            failure = _error(answer.status, answer.data, _verb(method, path), path)
+            if isinstance(failure, ApiError):
+                failure.repeated = unanswered
+            raise failure
         raise AssertionError("unreachable")
 
     @property

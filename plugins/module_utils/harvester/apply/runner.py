@@ -59,6 +59,7 @@ from ansible_collections.vgpu.fleet.plugins.module_utils.kube.client import (
     Forbidden,
     Json,
 )
+from ansible_collections.vgpu.fleet.plugins.module_utils.kube.connection import BadConnection
 from ansible_collections.vgpu.fleet.plugins.module_utils.kube.objects import ObjectList
 from ansible_collections.vgpu.fleet.plugins.module_utils.kube.watcher import Watcher
 from ansible_collections.vgpu.fleet.plugins.module_utils.planning.steps import (
@@ -438,6 +439,12 @@ class StepRunner:
                 # The answer of the server got lost: the write was already done when it was sent again.
                 if found is None or decision(path, found) != decision(path, merged(current or {}, body)):
                     continue
+                answer = found
+            except BadConnection:
+                # No attempt got an answer, although the server may have carried out one of them.
+                found = self._read_again(path, name, seen)
+                if found is None or decision(path, found) != decision(path, merged(current or {}, body)):
+                    raise
                 answer = found
             self._foreign.sent(path, answer)
             seen.put(path, answer)

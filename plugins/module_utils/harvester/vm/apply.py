@@ -17,6 +17,7 @@ from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.result.record
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.vm import model as vm_devices, rules as vm_rules
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.vm.model import VmPlan, VmState
 from ansible_collections.vgpu.fleet.plugins.module_utils.kube.client import AdmissionDenied, Conflict, Forbidden, Json
+from ansible_collections.vgpu.fleet.plugins.module_utils.kube.connection import BadConnection
 from ansible_collections.vgpu.fleet.plugins.module_utils.kube.watcher import Watcher
 
 ATTEMPTS = 10
@@ -262,10 +263,15 @@ class VmChange:
             try:
                 written = self._api.patch(self._path, plan.patch)
                 return plan, plan.machine.with_vm(written, plan.machine.instance)
-            except Conflict:
-                plan = self._plan(self._again(plan.machine))
-                if not plan.writes:
-                    return plan, plan.machine
+            except (Conflict, BadConnection) as error:
+                found = self._plan(self._again(plan.machine))
+                unanswered = isinstance(error, BadConnection) or error.repeated
+                if not found.writes:
+                    # If the answer of our own write got lost, the change is ours.
+                    return (plan if unanswered else found), found.machine
+                if isinstance(error, BadConnection):
+                    raise
+                plan = found
             except AdmissionDenied as error:
                 raise self._translated(error) from error
         raise Conflict(f"VM {self._key} changes faster than it can be written.", status=409, hint="Run it again.")

@@ -9,7 +9,7 @@ from ansible_collections.vgpu.fleet.plugins.module_utils.harvester import paths 
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.apply import runner as module
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.apply.foreign_writes import ChangedByOther
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.apply.runner import StepRunner
-from ansible_collections.vgpu.fleet.plugins.module_utils.kube.client import Conflict, Forbidden
+from ansible_collections.vgpu.fleet.plugins.module_utils.kube.client import Conflict, ConnectionBroken, Forbidden
 from ansible_collections.vgpu.fleet.plugins.module_utils.planning.steps import ENABLE, Step
 
 from tests.unit.plugins.module_utils.harvester.apply.test_runner import Cluster, configured, disable, enable
@@ -116,6 +116,23 @@ def test_c1_a_write_whose_answer_got_lost_is_found_done():
     cluster.after_conflict = configured(4)
     assert run(cluster, [enable(D4)], vgpus=[vgpu(4, revision=3)]).done == [enable(D4)]
     assert cluster.patches == []
+
+
+class Unanswering(Contested):
+    """Ends the connection instead of an answer, each time."""
+
+    def patch(self, path, body, *, dry_run=False):
+        self.events += self.after_conflict
+        raise ConnectionBroken("The API server cannot be reached: the connection ended.")
+
+
+def test_a_write_that_never_gets_an_answer_is_looked_up():
+    cluster = Unanswering(0, vgpu(4, asked=Q4, revision=7))
+    cluster.after_conflict = configured(4)
+    assert run(cluster, [enable(D4)], vgpus=[vgpu(4, revision=3)]).done == [enable(D4)]
+    not_done = Unanswering(0, vgpu(4, revision=3))
+    with pytest.raises(ConnectionBroken):
+        run(not_done, [enable(D4)], vgpus=[vgpu(4, revision=3)])
 
 
 def test_c1_somebody_who_wants_the_same_is_no_obstacle():

@@ -13,7 +13,7 @@ from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.cluster impor
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.read.snapshot import Snapshot
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.version import HarvesterVersion
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.vm.apply import VmChange, VmRequest
-from ansible_collections.vgpu.fleet.plugins.module_utils.kube.client import Conflict
+from ansible_collections.vgpu.fleet.plugins.module_utils.kube.client import Conflict, ConnectionBroken
 from ansible_collections.vgpu.fleet.plugins.module_utils.kube.objects import ObjectList
 
 RESOURCE = "nvidia.com/NVIDIA_A2-4Q"
@@ -83,6 +83,35 @@ def test_someone_else_may_have_done_it_already():
     outcome = change(api, 1).run(check_mode=False)
     assert not outcome.plan.changed
     assert len(api.sent) == 1
+
+
+class Unanswering(BusyServer):
+    """Ends the connection instead of an answer; `repeated` answers the second attempt, as the client reports it."""
+
+    def __init__(self, *versions, repeated=False):
+        super().__init__(*versions)
+        self.repeated = repeated
+
+    def patch(self, path, body, *, dry_run=False):
+        self.sent.append(copy.deepcopy(body))
+        if self.repeated:
+            error = Conflict("changed meanwhile", status=409)
+            error.repeated = True
+            raise error
+        raise ConnectionBroken("The API server cannot be reached: the connection ended.")
+
+
+@pytest.mark.parametrize("repeated", [False, True])
+def test_a_write_whose_answer_got_lost_is_looked_up_and_is_a_change(repeated):
+    api = Unanswering(vm("2", "vgpu-0"), repeated=repeated)
+    outcome = change(api, 1).run(check_mode=False)
+    assert outcome.plan.changed
+    assert len(api.sent) == 1
+
+
+def test_a_write_that_was_not_carried_out_is_an_error_if_there_is_no_answer():
+    with pytest.raises(ConnectionBroken):
+        change(Unanswering(vm("2")), 1).run(check_mode=False)
 
 
 def test_a_vm_that_never_holds_still_is_an_error():
