@@ -69,7 +69,7 @@ MOST_PACKED = {
     "modules.capv_info": (19, 3_400),
     "modules.harvester_addon": (29, 6_000),
     "modules.harvester_gpu_info": (30, 5_500),
-    "modules.harvester_mig": (50, 10_850),
+    "modules.harvester_mig": (50, 10_900),
     "modules.harvester_repair": (36, 7_200),
     "modules.harvester_reprofile": (60, 14_550),
     "modules.harvester_sriov_gpu": (49, 10_200),
