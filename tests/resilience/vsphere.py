@@ -249,7 +249,9 @@ def state(vcenter: VCenter) -> Json:
         host: sorted((slot["vm"], slot["profile"]) for gpu in gpus for slot in gpu["slots"])
         for host, gpus in vcenter.control("GET", "/gpus").items()
     }
-    held = sorted(one for found in slots.values() for one in found)
+    # A VM that was created again has another id.
+    names = {vm._moId: vm.name for vm in vcenter.all(vim.VirtualMachine)}
+    held = sorted((names.get(vm, vm), profile) for found in slots.values() for vm, profile in found)
     return {"machines": machines, "graphics": graphics, "held": {f"{vm} {profile}": True for vm, profile in held}}
 
 

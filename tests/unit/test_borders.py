@@ -78,7 +78,7 @@ MOST_PACKED = {
     "modules.harvester_vm_check": (10, 1_700),
     "modules.kubernetes_session": (10, 1_600),
     "modules.rancher_gpu_pool": (44, 9_800),
-    "modules.vgpu_availability": (57, 11_950),
+    "modules.vgpu_availability": (57, 12_000),
     "modules.vsphere_gpu_host": (31, 6_000),
     "modules.vsphere_gpu_info": (32, 6_750),
     "modules.vsphere_template_check": (43, 7_300),
