@@ -76,3 +76,9 @@ def test_a_host_without_a_manager_is_refused_before_any_host_is_changed(manager:
     assert outcome.code == "host_unmanaged"
     assert "esx2" in outcome.result["msg"]
     assert not outcome.writes
+
+
+def test_a_device_without_a_name_is_refused() -> None:
+    outcome = in_kubernetes("harvester_vgpu", {"name": ""})
+    assert outcome.code == "unknown_device"
+    assert not outcome.writes

@@ -240,7 +240,7 @@ def request_from(params: Mapping[str, Any]) -> VgpuRequest:
         enable_mig=params["enable_mig"],
         placement=params["placement"],
     )
-    if params["devices"] is not None or params["name"]:
+    if params["devices"] is not None or params["name"] is not None:
         entries = params["devices"] if params["devices"] is not None else [params]
         devices = tuple(
             DeviceRequest(entry["name"], entry["profile"], enabled=(entry["state"] or "enabled") == "enabled")
