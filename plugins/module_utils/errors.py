@@ -41,6 +41,14 @@ class FleetError(Exception):
         self.hint = " ".join(notes if moving else [*notes, self.hint]).rstrip()
 
 
+class NothingSelected(FleetError):
+    code = "nothing_selected"
+
+
+class InvalidDemand(FleetError):
+    code = "invalid_demand"
+
+
 def join_names(names: Iterable[str], *, limit: int = 8) -> str:
     """Join names for a message, shortened after `limit`."""
     ordered = sorted(set(names))

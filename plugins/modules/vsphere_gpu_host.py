@@ -305,9 +305,9 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.vgpu.fleet.plugins.module_utils.errors import FleetError
+from ansible_collections.vgpu.fleet.plugins.module_utils.errors import FleetError, NothingSelected
 from ansible_collections.vgpu.fleet.plugins.module_utils.module import finish, reporting_errors
-from ansible_collections.vgpu.fleet.plugins.module_utils.planning.request import NothingSelected, refuse_empty
+from ansible_collections.vgpu.fleet.plugins.module_utils.planning.request import refuse_empty
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere import privileges
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.host import (
     passthrough as host_passthrough,
@@ -319,11 +319,12 @@ from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.read import (
     fleet as snapshot,
     passthrough as read_passthrough,
 )
+from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.read.inventory import TYPES, VGPU_MODES
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.session import Session
 
 
 def argument_spec() -> dict[str, dict[str, object]]:
-    types, modes = list(host_graphics.TYPES), list(host_graphics.VGPU_MODES)
+    types, modes = list(TYPES), list(VGPU_MODES)
     device = {
         "pci_id": {"type": "str", "required": True},
         "graphics_type": {"type": "str", "choices": types},

@@ -11,8 +11,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ansible_collections.vgpu.fleet.plugins.module_utils.errors import join_names
-from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.model import MIG, Fleet, Gpu, Holder, Slot
+from ansible_collections.vgpu.fleet.plugins.module_utils.errors import InvalidDemand, join_names
+from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.model import MIG, Fleet, Gpu, Holder, Slot, could_be
 from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.profile import Profile, parse, parse_or_none
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.decide.in_use import protect_running_vms
 from ansible_collections.vgpu.fleet.plugins.module_utils.planning.request import (
@@ -20,9 +20,7 @@ from ansible_collections.vgpu.fleet.plugins.module_utils.planning.request import
     PER_NODE,
     Demand,
     GpuSelector,
-    InvalidDemand,
     Patterns,
-    could_be,
     patterns,
 )
 

@@ -75,13 +75,13 @@ MOST_PACKED = {
     "modules.harvester_sriov_gpu": (49, 10_200),
     "modules.harvester_vgpu": (59, 13_100),
     "modules.harvester_vgpu_vm": (36, 7_900),
-    "modules.harvester_vm_check": (10, 1_700),
-    "modules.kubernetes_session": (10, 1_600),
+    "modules.harvester_vm_check": (8, 1_500),
+    "modules.kubernetes_session": (9, 1_500),
     "modules.rancher_gpu_pool": (44, 9_800),
     "modules.vgpu_availability": (57, 12_000),
-    "modules.vsphere_gpu_host": (31, 6_000),
-    "modules.vsphere_gpu_info": (32, 6_750),
-    "modules.vsphere_template_check": (43, 7_300),
+    "modules.vsphere_gpu_host": (32, 6_200),
+    "modules.vsphere_gpu_info": (31, 6_400),
+    "modules.vsphere_template_check": (35, 6_400),
     "modules.vsphere_vgpu_vm": (58, 10_900),
 }
 ALONE = (1, 400)

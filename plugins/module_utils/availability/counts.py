@@ -13,7 +13,7 @@ from fnmatch import fnmatchcase
 from functools import cached_property
 from typing import Any
 
-from ansible_collections.vgpu.fleet.plugins.module_utils.errors import join_names
+from ansible_collections.vgpu.fleet.plugins.module_utils.errors import NothingSelected, join_names
 from ansible_collections.vgpu.fleet.plugins.module_utils.fleet import catalog
 from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.model import MIG, Fleet, Holder, Node
 from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.profile import RESOURCE_PREFIX, parse_or_none
@@ -22,7 +22,6 @@ from ansible_collections.vgpu.fleet.plugins.module_utils.planning.capacity impor
     classify_slots,
     max_additional,
 )
-from ansible_collections.vgpu.fleet.plugins.module_utils.planning.request import NothingSelected
 
 
 @dataclass(frozen=True)

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ansible_collections.vgpu.fleet.plugins.module_utils.availability.label_selector import Selector, parse_selector
+from ansible_collections.vgpu.fleet.plugins.module_utils.errors import InvalidDemand
 from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.model import Holder
 from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.profile_resolver import ProfileResolver
-from ansible_collections.vgpu.fleet.plugins.module_utils.planning.request import InvalidDemand
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from functools import cached_property
 from typing import Any
 
 from ansible_collections.vgpu.fleet.plugins.module_utils.errors import FleetError
+from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.profile import Profile, board_key, parse_or_none
 
 HARVESTER = "harvester"
 VSPHERE = "vsphere"
@@ -436,3 +437,12 @@ def _bind(node: Node, bound: Mapping[tuple[str, str], Holder]) -> Node:
         for gpu in node.gpus
     )
     return replace(node, gpus=gpus)
+
+
+def could_be(gpu: Gpu, profile: Profile) -> bool:
+    """Return whether the GPU is, or may be, of the board of the profile."""
+    wanted = profile.key[0]
+    if gpu.boards:
+        return any(board_key(board) == wanted for board in gpu.boards)
+    seen = (name for slot in gpu.slots for name in ((slot.profile,) if slot.profile else slot.offered or ())[:1])
+    return any(parsed.key[0] == wanted for parsed in map(parse_or_none, seen) if parsed)

@@ -11,9 +11,15 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from ansible_collections.vgpu.fleet.plugins.module_utils.errors import FleetError, did_you_mean, join_names
-from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.model import Fleet, Gpu
-from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.profile import Profile, board_key, parse, parse_or_none
+from ansible_collections.vgpu.fleet.plugins.module_utils.errors import (
+    FleetError,
+    InvalidDemand,
+    NothingSelected,
+    did_you_mean,
+    join_names,
+)
+from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.model import Fleet, could_be
+from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.profile import Profile, parse
 
 PER_FLEET = "fleet"
 PER_NODE = "node"
@@ -30,14 +36,6 @@ Patterns: TypeAlias = "tuple[str, ...] | None"
 def patterns(option: Sequence[str] | None) -> Patterns:
     """Return the value of a list option. Keep an option that was not given apart from an empty one."""
     return None if option is None else tuple(option)
-
-
-class InvalidDemand(FleetError):
-    code = "invalid_demand"
-
-
-class NothingSelected(FleetError):
-    code = "nothing_selected"
 
 
 class NoSuitableGpu(FleetError):
@@ -103,17 +101,6 @@ class Need:
     count: int
     gpus: frozenset[int]
     scope: str
-
-
-def could_be(gpu: Gpu, profile: Profile) -> bool:
-    """Return whether the GPU is, or may be, of the board of the profile."""
-    wanted = profile.key[0]
-    if any(board_key(board) == wanted for board in gpu.boards):
-        return True
-    if gpu.boards:
-        return False
-    seen = (name for slot in gpu.slots for name in ((slot.profile,) if slot.profile else slot.offered or ())[:1])
-    return any(parsed.key[0] == wanted for parsed in map(parse_or_none, seen) if parsed)
 
 
 class GpuSelector:

@@ -24,6 +24,7 @@ from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.model import (
     Holder,
     Node,
     Slot,
+    could_be,
 )
 from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.profile import Key, parse_or_none
 from ansible_collections.vgpu.fleet.plugins.module_utils.planning.capacity import (
@@ -36,7 +37,6 @@ from ansible_collections.vgpu.fleet.plugins.module_utils.planning.capacity impor
     group_of,
     keyed,
 )
-from ansible_collections.vgpu.fleet.plugins.module_utils.planning.request import could_be
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere import mixed_size
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.read import mig
 

@@ -157,7 +157,7 @@ class Session:
         found: list[tuple[Any, Properties]] = []
         result = collector.RetrievePropertiesEx(list(filters), options)
         while result is not None:
-            found.extend((entry.obj, self._properties(entry)) for entry in result.objects)
+            found.extend((entry.obj, self.properties(entry)) for entry in result.objects)
             if not result.token:
                 break
             result = collector.ContinueRetrievePropertiesEx(result.token)
@@ -178,7 +178,7 @@ class Session:
             reportMissingObjectsInResults=True,
         )
 
-    def _properties(self, entry: Any) -> Properties:
+    def properties(self, entry: Any) -> Properties:
         self.raise_refusal(entry.missingSet)
         # vCenter returns stored names, in which characters are escaped.
         return {
@@ -188,19 +188,31 @@ class Session:
 
     def unparsed_faults(self, subject: Operation, reference: Any, path: str) -> list[UnparsedFault]:
         """Return the faults in a property that pyVmomi cannot parse, from the XML of the response."""
-        collector = self.content.propertyCollector
-        method = collector._GetMethodInfo("RetrievePropertiesEx")
         wanted = self.objects_filter([reference], [path])
-        arguments = ([wanted], self.vmodl.query.PropertyCollector.RetrieveOptions())
-        headers = {"Cookie": self.stub.cookie, "SOAPAction": self.stub.versionId, "Content-Type": "text/xml"}
-        with self.reporting(subject):
-            connection = self.stub.GetConnection()
-            connection.request(
-                "POST", self.stub.path, self.stub.SerializeRequest(collector, method, arguments), headers
-            )
-            document = connection.getresponse().read()
-            self.stub.ReturnConnection(connection)
+        options = self.vmodl.query.PropertyCollector.RetrieveOptions()
+        _status, document = self.raw(subject, "RetrievePropertiesEx", [wanted], options)
         return list(faults_in(document))
+
+    def raw(self, subject: Operation, method: str, *arguments: Any) -> tuple[int, bytes]:
+        """Call a method of the property collector. Return the HTTP status and the XML of the response.
+
+        A response in an encoding that was not asked for has status 0.
+        """
+        collector, stub = self.content.propertyCollector, self.stub
+        request = stub.SerializeRequest(collector, collector._GetMethodInfo(method), arguments)
+        headers = {"Cookie": stub.cookie, "SOAPAction": stub.versionId, "Content-Type": "text/xml; charset=UTF-8"}
+        with self.reporting(subject):
+            connection = stub.GetConnection()
+            try:
+                connection.request("POST", stub.path, request, headers)
+                response = connection.getresponse()
+                document = response.read()
+            except BaseException:
+                connection.close()
+                raise
+            stub.ReturnConnection(connection)
+        plain = response.getheader("Content-Encoding", "identity").lower() == "identity"
+        return (response.status if plain else 0), document
 
     def raise_refusal(self, missing_set: Iterable[Any] | None) -> None:
         """Raise the fault of properties that cannot be read: no permission, or no session (NotAuthenticated)."""

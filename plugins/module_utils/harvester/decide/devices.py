@@ -10,7 +10,12 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from ansible_collections.vgpu.fleet.plugins.module_utils.errors import FleetError, did_you_mean, join_names
+from ansible_collections.vgpu.fleet.plugins.module_utils.errors import (
+    FleetError,
+    InvalidDemand,
+    did_you_mean,
+    join_names,
+)
 from ansible_collections.vgpu.fleet.plugins.module_utils.fleet import catalog
 from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.mig import (
     InstanceSize,
@@ -18,7 +23,7 @@ from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.mig import (
     geometry_of,
     size_of,
 )
-from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.model import MIG, Fleet, Gpu, Slot
+from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.model import MIG, Fleet, Gpu, Slot, could_be
 from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.profile import Key, parse, parse_or_none
 from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.shared_instances import shared_layouts
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.decide.in_use import DeviceInUse, check_claims
@@ -29,7 +34,7 @@ from ansible_collections.vgpu.fleet.plugins.module_utils.planning.capacity impor
     instances_of,
 )
 from ansible_collections.vgpu.fleet.plugins.module_utils.planning.plan import Plan, known_profiles
-from ansible_collections.vgpu.fleet.plugins.module_utils.planning.request import InvalidDemand, Policy, could_be
+from ansible_collections.vgpu.fleet.plugins.module_utils.planning.request import Policy
 from ansible_collections.vgpu.fleet.plugins.module_utils.planning.steps import (
     CORRECT,
     DISABLE,

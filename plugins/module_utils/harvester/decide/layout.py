@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
-from ansible_collections.vgpu.fleet.plugins.module_utils.errors import join_names
+from ansible_collections.vgpu.fleet.plugins.module_utils.errors import InvalidDemand, join_names
 from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.model import Fleet, Gpu, Slot
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester import paths as r
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.conditions import (
@@ -40,7 +40,6 @@ from ansible_collections.vgpu.fleet.plugins.module_utils.planning.plan import Pl
 from ansible_collections.vgpu.fleet.plugins.module_utils.planning.request import (
     PER_FLEET,
     Demand,
-    InvalidDemand,
     Policy,
     patterns,
     refuse_empty,

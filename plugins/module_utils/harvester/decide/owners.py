@@ -11,9 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ansible_collections.vgpu.fleet.plugins.module_utils.errors import FleetError, join_names
+from ansible_collections.vgpu.fleet.plugins.module_utils.errors import FleetError, InvalidDemand, join_names
 from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.model import OWNER, Fleet, Holder, Slot
-from ansible_collections.vgpu.fleet.plugins.module_utils.planning.request import InvalidDemand
 from ansible_collections.vgpu.fleet.plugins.module_utils.planning.steps import (
     CREATE_MIG_INSTANCES,
     DISABLE,

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any
 
-from ansible_collections.vgpu.fleet.plugins.module_utils.errors import FleetError, join_names
+from ansible_collections.vgpu.fleet.plugins.module_utils.errors import FleetError, InvalidDemand, join_names
 from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.model import Fleet, Holder
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester import paths as r
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.apply import journal
@@ -68,7 +68,6 @@ from ansible_collections.vgpu.fleet.plugins.module_utils.planning.request import
     PER_GPU,
     Demand,
     GpuSelector,
-    InvalidDemand,
     Patterns,
     patterns,
     refuse_empty,

@@ -14,16 +14,10 @@ from typing import Any
 from ansible_collections.vgpu.fleet.plugins.module_utils.errors import FleetError, join_names
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere import waiting as watch
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.faults import Operation, VsphereError
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.host.plan import (
-    TYPES,
-    HostChange,
-    NoManager,
-    Plan,
-    in_force,
-)
+from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.host.plan import HostChange, NoManager, Plan
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.read import inventory
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.read.fleet import Snapshot
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.read.inventory import HostFacts
+from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.read.inventory import TYPES, HostFacts, in_force
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.session import Session
 
 HOSTS_AT_ONCE = 8

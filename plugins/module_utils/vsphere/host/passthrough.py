@@ -14,8 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ansible_collections.vgpu.fleet.plugins.module_utils.errors import FleetError, join_names
-from ansible_collections.vgpu.fleet.plugins.module_utils.planning.request import NothingSelected
+from ansible_collections.vgpu.fleet.plugins.module_utils.errors import FleetError, NothingSelected, join_names
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.host.plan import Plan
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.read.fleet import Snapshot
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.read.inventory import DIRECT, GpuFacts, HostFacts

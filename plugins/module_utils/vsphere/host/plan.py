@@ -15,31 +15,27 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ansible_collections.vgpu.fleet.plugins.module_utils.errors import FleetError, join_names
+from ansible_collections.vgpu.fleet.plugins.module_utils.errors import FleetError, NothingSelected, join_names
 from ansible_collections.vgpu.fleet.plugins.module_utils.fleet import catalog
 from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.profile import parse_or_none, vsphere_name
-from ansible_collections.vgpu.fleet.plugins.module_utils.planning.request import NothingSelected
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.read.fleet import Snapshot, boards_of
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.read.inventory import (
     DIRECT,
+    MIG_MODE,
     SHARED,
     SHARED_DIRECT,
+    SPELT,
+    TYPES,
+    VGPU_MODES,
     ConfiguredGraphics,
     GpuFacts,
     HostFacts,
     ProfileFacts,
+    configured,
+    pending,
+    pending_text,
 )
 
-# Values of the options, and their vSphere spelling.
-TYPES = {"shared_direct": SHARED_DIRECT, "shared": SHARED}
-VGPU_MODES = {"same_size": "sameSize", "mixed_size": "mixedSize"}
-MIG_MODE = "multiInstanceGpu"
-SPELT = {
-    **{value: name for name, value in {**TYPES, **VGPU_MODES}.items()},
-    DIRECT: "direct",
-    MIG_MODE: "mig",
-    "none": None,
-}
 MODES_SINCE = (8, 0, 3)
 # Since this version, GPUs serve vGPUs without Xorg, which may not start.
 XORG_OPTIONAL = (7, 0, 1)
@@ -251,42 +247,6 @@ def host_record(host: HostFacts, *, restarted: bool = False) -> dict[str, Any]:
         "pending": bool(waiting),
         "reboot_required": bool(waiting if restarted else waiting & in_use),
     }
-
-
-def pending_text(host: HostFacts, *, restarted: bool = False) -> str | None:
-    """Describe the action that makes the pending settings of a host effective, or return None."""
-    waiting = pending(host)
-    if not waiting:
-        return None
-    used = sorted(gpu.address for gpu in host.gpus if gpu.address in waiting and gpu.vms)
-    which = f"The graphics of GPU {join_names(waiting)} of host {host.name} are configured and not in force"
-    if used:
-        return f"{which}: once the VMs on {join_names(used)} are off, it takes a reboot of the host."
-    return f"{which}: it takes a reboot of the host{'' if restarted else ', or a restart of Xorg (restart_pending)'}."
-
-
-def configured(host: HostFacts, gpu: GpuFacts) -> ConfiguredGraphics:
-    """Return the configured graphics of a GPU: the host default if unlisted, and direct if in passthrough mode."""
-    if gpu.graphics_type == DIRECT:
-        return ConfiguredGraphics(DIRECT)
-    listed = host.configured.get(gpu.address)
-    return listed or ConfiguredGraphics(
-        host.default_type, gpu.vgpu_mode if gpu.vgpu_mode in VGPU_MODES.values() else None
-    )
-
-
-def pending(host: HostFacts) -> set[str]:
-    """Return the GPUs whose configured settings are not effective yet."""
-    return {gpu.address for gpu in host.gpus if not in_force(gpu, configured(host, gpu))}
-
-
-def in_force(gpu: GpuFacts, wanted: ConfiguredGraphics) -> bool:
-    if gpu.graphics_type != wanted.graphics_type:
-        return False
-    # A GPU that serves no vGPUs has no effective mode, and MIG mode is not set through vSphere.
-    if gpu.vgpu_mode not in VGPU_MODES.values() or wanted.vgpu_mode is None:
-        return True
-    return gpu.vgpu_mode == wanted.vgpu_mode
 
 
 def unchanged(snapshot: Snapshot) -> Plan:

@@ -15,16 +15,30 @@ from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from typing import Any
 
-from ansible_collections.vgpu.fleet.plugins.module_utils.errors import did_you_mean, join_names
-from ansible_collections.vgpu.fleet.plugins.module_utils.planning.request import NothingSelected
+from ansible_collections.vgpu.fleet.plugins.module_utils.errors import NothingSelected, did_you_mean, join_names
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.faults import Operation, moid_of
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.read import device_groups
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.read.device_groups import GroupOffer
+from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.read.response import (
+    collect,
+    is_whole_device,
+    renders_on_hardware,
+)
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.session import Properties, Session
 
 SHARED_DIRECT = "sharedDirect"
 SHARED = "shared"
 DIRECT = "direct"
+# Values of the options, and their vSphere spelling.
+TYPES = {"shared_direct": SHARED_DIRECT, "shared": SHARED}
+VGPU_MODES = {"same_size": "sameSize", "mixed_size": "mixedSize"}
+MIG_MODE = "multiInstanceGpu"
+SPELT = {
+    **{value: name for name, value in {**TYPES, **VGPU_MODES}.items()},
+    DIRECT: "direct",
+    MIG_MODE: "mig",
+    "none": None,
+}
 
 NVIDIA = 0x10DE
 
@@ -375,11 +389,12 @@ def complete(session: Session, hosts: Sequence[HostFacts]) -> Inventory:
     if not gpu_hosts:
         return Inventory(tuple(hosts), api_version=session.content.about.apiVersion)
     vms = [vm for host in gpu_hosts for vm in host.vms]
+    addresses = {gpu.address for host in gpu_hosts for gpu in host.gpus}
     filters = [session.objects_filter([host.reference for host in gpu_hosts], _gpu_host_paths(session))]
     if vms:
         grouped = [DEVICE_GROUPS] if session.has(device_groups.SINCE) else []
         filters.append(session.objects_filter(vms, [*VM_PATHS, *grouped]))
-    answer = session.collect(Operation("read the GPU hosts and their VMs"), *filters)
+    answer = collect(session, Operation("read the GPU hosts and their VMs"), filters, addresses)
     by_id = {moid_of(reference): found for reference, found in answer}
     bindings: dict[str, dict[int, str]] = {}
     for host in gpu_hosts:
@@ -452,21 +467,10 @@ def _vm(reference: Any, found: Properties, vgpu: Any, bindings: Mapping[int, str
         template=bool(found.get("config.template")),
         vgpus=tuple((device.key, device.backing.vgpu) for device in devices if isinstance(device.backing, vgpu)),
         bindings=bindings,
-        vsga=any(_renders_on_hardware(device) for device in devices),
-        passthrough=any(_is_whole_device(device) for device in devices),
+        vsga=any(renders_on_hardware(device) for device in devices),
+        passthrough=any(is_whole_device(device) for device in devices),
         reference=reference,
     )
-
-
-def _is_whole_device(device: Any) -> bool:
-    """Return whether a device is passed through as a whole. Only such backings have these fields (vsphere.md 1.1)."""
-    backing = getattr(device, "backing", None)
-    return hasattr(backing, "allowedDevice") or (hasattr(backing, "systemId") and hasattr(backing, "vendorId"))
-
-
-def _renders_on_hardware(device: Any) -> bool:
-    """Return whether a device is a video card with 3D support that may use a GPU of the host."""
-    return bool(getattr(device, "enable3DSupport", False)) and getattr(device, "use3dRenderer", "") != "software"
 
 
 # The details of profiles, the framebuffers in MiB by `GpuFacts.device`, and the device groups.
@@ -514,3 +518,40 @@ class _ProfileDetails:
 
 def _stun_times(entry: Any) -> tuple[tuple[int, int], ...]:
     return tuple((int(one.migrationBW), int(one.stunTime)) for one in entry.stunTimeEstimates or [])
+
+
+# Graphics settings of hosts that are configured and not effective yet
+def pending_text(host: HostFacts, *, restarted: bool = False) -> str | None:
+    """Describe the action that makes the pending settings of a host effective, or return None."""
+    waiting = pending(host)
+    if not waiting:
+        return None
+    used = sorted(gpu.address for gpu in host.gpus if gpu.address in waiting and gpu.vms)
+    which = f"The graphics of GPU {join_names(waiting)} of host {host.name} are configured and not in force"
+    if used:
+        return f"{which}: once the VMs on {join_names(used)} are off, it takes a reboot of the host."
+    return f"{which}: it takes a reboot of the host{'' if restarted else ', or a restart of Xorg (restart_pending)'}."
+
+
+def configured(host: HostFacts, gpu: GpuFacts) -> ConfiguredGraphics:
+    """Return the configured graphics of a GPU: the host default if unlisted, and direct if in passthrough mode."""
+    if gpu.graphics_type == DIRECT:
+        return ConfiguredGraphics(DIRECT)
+    listed = host.configured.get(gpu.address)
+    return listed or ConfiguredGraphics(
+        host.default_type, gpu.vgpu_mode if gpu.vgpu_mode in VGPU_MODES.values() else None
+    )
+
+
+def pending(host: HostFacts) -> set[str]:
+    """Return the GPUs whose configured settings are not effective yet."""
+    return {gpu.address for gpu in host.gpus if not in_force(gpu, configured(host, gpu))}
+
+
+def in_force(gpu: GpuFacts, wanted: ConfiguredGraphics) -> bool:
+    if gpu.graphics_type != wanted.graphics_type:
+        return False
+    # A GPU that serves no vGPUs has no effective mode, and MIG mode is not set through vSphere.
+    if gpu.vgpu_mode not in VGPU_MODES.values() or wanted.vgpu_mode is None:
+        return True
+    return gpu.vgpu_mode == wanted.vgpu_mode

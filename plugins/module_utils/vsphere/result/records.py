@@ -10,8 +10,8 @@ from typing import Any
 
 from ansible_collections.vgpu.fleet.plugins.module_utils.fleet import catalog
 from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.model import Fleet, Gpu
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.host.plan import SPELT, pending
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.read.fleet import Snapshot
+from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.read.inventory import SPELT, pending
 
 Record = dict[str, Any]
 

@@ -10,8 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ansible_collections.vgpu.fleet.plugins.module_utils.errors import FleetError
-from ansible_collections.vgpu.fleet.plugins.module_utils.planning.request import NothingSelected
+from ansible_collections.vgpu.fleet.plugins.module_utils.errors import FleetError, NothingSelected
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere import privileges, tasks
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.faults import Operation, moid_of
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.names import is_same_path, sent_name

@@ -11,8 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
-from ansible_collections.vgpu.fleet.plugins.module_utils.errors import join_names
-from ansible_collections.vgpu.fleet.plugins.module_utils.planning.request import NothingSelected
+from ansible_collections.vgpu.fleet.plugins.module_utils.errors import NothingSelected, join_names
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.faults import Operation, moid_of
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.read import direct_path, inventory
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.read.device_groups import (

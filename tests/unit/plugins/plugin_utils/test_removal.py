@@ -6,8 +6,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from ansible_collections.vgpu.fleet.plugins.module_utils.errors import InvalidDemand, NothingSelected
 from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.model import MIG, Fleet, UnboundRequest
-from ansible_collections.vgpu.fleet.plugins.module_utils.planning.request import InvalidDemand, NothingSelected
 from ansible_collections.vgpu.fleet.plugins.plugin_utils.removal import Declaration, plan_removal
 
 from tests.unit.plugins.module_utils.fleets import fleet, gpu, off, vm

@@ -11,9 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ansible_collections.vgpu.fleet.plugins.module_utils.errors import FleetError
-from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.model import MIG, Fleet, Holder, Node
+from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.model import MIG, Fleet, Holder, Node, could_be
 from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.profile import parse_or_none
-from ansible_collections.vgpu.fleet.plugins.module_utils.planning.request import could_be
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.capacity import (
     GpuClasses,
     HostCapacity,

@@ -17,11 +17,11 @@ from ansible_collections.vgpu.fleet.plugins.module_utils.availability.label_sele
     parse_selector,
 )
 from ansible_collections.vgpu.fleet.plugins.module_utils.availability.request import read_demand
+from ansible_collections.vgpu.fleet.plugins.module_utils.errors import InvalidDemand, NothingSelected
 from ansible_collections.vgpu.fleet.plugins.module_utils.fleet import catalog
 from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.model import Fleet, Gpu, Holder, UnboundRequest
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.availability import NodeCapacity
 from ansible_collections.vgpu.fleet.plugins.module_utils.planning.plan import known_profiles
-from ansible_collections.vgpu.fleet.plugins.module_utils.planning.request import InvalidDemand, NothingSelected
 
 from tests.unit.plugins.module_utils.fleets import fleet, gpu, off, vm
 

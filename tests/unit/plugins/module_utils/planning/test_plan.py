@@ -8,17 +8,12 @@ from dataclasses import replace
 from itertools import groupby
 
 import pytest
+from ansible_collections.vgpu.fleet.plugins.module_utils.errors import InvalidDemand, NothingSelected
 from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.model import Fleet, Node, Slot, UnboundRequest
 from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.profile_resolver import UnknownProfile
 from ansible_collections.vgpu.fleet.plugins.module_utils.planning.plan import Plan, plan
 from ansible_collections.vgpu.fleet.plugins.module_utils.planning.problem import Problem
-from ansible_collections.vgpu.fleet.plugins.module_utils.planning.request import (
-    Demand,
-    InvalidDemand,
-    NoSuitableGpu,
-    NothingSelected,
-    Policy,
-)
+from ansible_collections.vgpu.fleet.plugins.module_utils.planning.request import Demand, NoSuitableGpu, Policy
 from ansible_collections.vgpu.fleet.plugins.module_utils.planning.shortfall import DoesNotFit
 from ansible_collections.vgpu.fleet.plugins.module_utils.planning.surplus import CountInUse
 

@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 from ansible_collections.vgpu.fleet.plugins.module_utils.availability.counts import Availability
+from ansible_collections.vgpu.fleet.plugins.module_utils.errors import NothingSelected
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester import paths as r
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.availability import NodeCapacity
 from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.result.findings import findings
-from ansible_collections.vgpu.fleet.plugins.module_utils.planning.request import NothingSelected, selected
+from ansible_collections.vgpu.fleet.plugins.module_utils.planning.request import selected
 
 from tests.unit.plugins.module_utils.harvester.objects import Q4, gpu, node, snapshot, vgpu
 

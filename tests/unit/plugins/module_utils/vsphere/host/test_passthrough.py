@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from ansible_collections.vgpu.fleet.plugins.module_utils.errors import FleetError
-from ansible_collections.vgpu.fleet.plugins.module_utils.planning.request import NothingSelected
+from ansible_collections.vgpu.fleet.plugins.module_utils.errors import FleetError, NothingSelected
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.host.passthrough import (
     DeviceInUse,
     HostUnreachable,

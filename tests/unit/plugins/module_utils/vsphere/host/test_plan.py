@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from ansible_collections.vgpu.fleet.plugins.module_utils.planning.request import NothingSelected
+from ansible_collections.vgpu.fleet.plugins.module_utils.errors import NothingSelected
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.host.plan import (
     DeviceGraphicsRequest,
     GpuInUse,
@@ -15,11 +15,13 @@ from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.host.plan impor
     VsgaInUse,
     host_record,
     normal_address,
-    pending,
-    pending_text,
     plan,
 )
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.read.inventory import ConfiguredGraphics
+from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.read.inventory import (
+    ConfiguredGraphics,
+    pending,
+    pending_text,
+)
 
 from tests.unit.plugins.module_utils.vsphere.facts import FIRST, SECOND, gpu, host, old_host, snapshot, vm
 

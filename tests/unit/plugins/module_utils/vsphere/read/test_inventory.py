@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 import pytest
-from ansible_collections.vgpu.fleet.plugins.module_utils.planning.request import NothingSelected
+from ansible_collections.vgpu.fleet.plugins.module_utils.errors import NothingSelected
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.read import inventory
 from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.session import Session
 from pyVmomi import vim, vmodl
@@ -83,6 +83,7 @@ def fake_session(version="8.0.3.0"):
     session = object.__new__(Session)
     session.vim, session.vmodl = vim, vmodl
     session.content = SimpleNamespace(about=SimpleNamespace(apiVersion=version), propertyCollector=None)
+    session.stub, session.raw = None, lambda *_call: (500, b"")
     session.collect = lambda _subject, *filters: asked.extend(filters) or []
     return session, asked
 
