@@ -210,11 +210,11 @@ def _bundled(name: str) -> Path:
 # Checks. Each raises CheckFailed, or returns a word for the table.
 
 # Ask each question of docs/query-examples.md, of a fleet without anything.
-_ASK = """
+_ASK = r"""
 import importlib.metadata, json, re, sys
 import jmespath
 page, packages = open(sys.argv[1]).read(), sys.argv[2:]
-queries = re.findall(r"json_query\\(\\s*([\"'])(.*?)\\1", page, re.DOTALL)
+queries = re.findall(r"json_query\(\s*([\"'])(.*?)\1", page, re.DOTALL)
 for _quote, query in queries:
     jmespath.search(query, {"nodes": [], "vms": [], "findings": [], "gpus": [], "vgpus": []})
 print(json.dumps({"queries": len(queries), **{name: importlib.metadata.version(name) for name in packages}}))
