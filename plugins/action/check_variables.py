@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from ansible.plugins.action import ActionBase
-from ansible_collections.vgpu.fleet.plugins.module_utils.errors import FleetError
-from ansible_collections.vgpu.fleet.plugins.plugin_utils.variable_names import check_names, names_of
+
+from ..module_utils.errors import FleetError
+from ..plugin_utils.variable_names import check_names, names_of
 
 COLLECTION = Path(__file__).resolve().parents[2]
 ARGUMENTS = {"ignore": {"type": "list", "elements": "str", "default": []}}

@@ -9,18 +9,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from ansible.plugins.action import ActionBase
-from ansible_collections.vgpu.fleet.plugins.module_utils.errors import FleetError
-from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.model import HARVESTER, VSPHERE
-from ansible_collections.vgpu.fleet.plugins.plugin_utils.views.document import document
-from ansible_collections.vgpu.fleet.plugins.plugin_utils.views.metrics import (
-    Samples,
-    capacity_samples,
-    drift_samples,
-    exposition,
-)
-from ansible_collections.vgpu.fleet.plugins.plugin_utils.views.page import map_page
-from ansible_collections.vgpu.fleet.plugins.plugin_utils.views.record import fleet_record
-from ansible_collections.vgpu.fleet.plugins.plugin_utils.views.shared_file import output_folder, output_path, rewrite
+
+from ..module_utils.errors import FleetError
+from ..module_utils.fleet.model import HARVESTER, VSPHERE
+from ..plugin_utils.views.document import document
+from ..plugin_utils.views.metrics import Samples, capacity_samples, drift_samples, exposition
+from ..plugin_utils.views.page import map_page
+from ..plugin_utils.views.record import fleet_record
+from ..plugin_utils.views.shared_file import output_folder, output_path, rewrite
 
 ARGUMENTS = {
     "cluster": {"type": "str"},

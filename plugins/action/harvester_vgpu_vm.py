@@ -4,8 +4,8 @@
 
 from __future__ import annotations
 
-from ansible_collections.vgpu.fleet.plugins.modules import harvester_vgpu_vm
-from ansible_collections.vgpu.fleet.plugins.plugin_utils.in_process import InProcessAction, preload
+from ..modules import harvester_vgpu_vm
+from ..plugin_utils.in_process import InProcessAction, preload
 
 preload("urllib3", "yaml")
 

@@ -10,10 +10,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from ansible.plugins.action import ActionBase
-from ansible_collections.vgpu.fleet.plugins.module_utils.errors import FleetError
-from ansible_collections.vgpu.fleet.plugins.plugin_utils.views.page import plan_page
-from ansible_collections.vgpu.fleet.plugins.plugin_utils.views.plan import fleet_plan
-from ansible_collections.vgpu.fleet.plugins.plugin_utils.views.shared_file import output_folder, output_path, rewrite
+
+from ..module_utils.errors import FleetError
+from ..plugin_utils.views.page import plan_page
+from ..plugin_utils.views.plan import fleet_plan
+from ..plugin_utils.views.shared_file import output_folder, output_path, rewrite
 
 ARGUMENTS = {
     "results": {"type": "raw", "required": True},

@@ -4,8 +4,8 @@
 
 from __future__ import annotations
 
-from ansible_collections.vgpu.fleet.plugins.modules import vgpu_availability
-from ansible_collections.vgpu.fleet.plugins.plugin_utils.in_process import InProcessAction, preload
+from ..modules import vgpu_availability
+from ..plugin_utils.in_process import InProcessAction, preload
 
 preload("urllib3", "yaml")
 

@@ -4,8 +4,8 @@
 
 from __future__ import annotations
 
-from ansible_collections.vgpu.fleet.plugins.modules import vsphere_template_check
-from ansible_collections.vgpu.fleet.plugins.plugin_utils.in_process import InProcessAction, preload
+from ..modules import vsphere_template_check
+from ..plugin_utils.in_process import InProcessAction, preload
 
 preload("pyVmomi", "pyVim.connect")
 

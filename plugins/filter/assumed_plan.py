@@ -71,8 +71,8 @@ _value:
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ansible_collections.vgpu.fleet.plugins.module_utils.errors import FleetError
-from ansible_collections.vgpu.fleet.plugins.plugin_utils import assumed_plan as plans
+from ..module_utils.errors import FleetError
+from ..plugin_utils import assumed_plan as plans
 
 
 def assumed_plan(

@@ -52,7 +52,7 @@ _value:
 from collections.abc import Callable
 from typing import Any
 
-from ansible_collections.vgpu.fleet.plugins.plugin_utils.awx_removal import kept
+from ..plugin_utils.awx_removal import kept
 
 
 class FilterModule:

@@ -69,8 +69,8 @@ _value:
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from ansible_collections.vgpu.fleet.plugins.plugin_utils.views import capacity_table
-from ansible_collections.vgpu.fleet.plugins.plugin_utils.views.record import fleet_record
+from ..plugin_utils.views import capacity_table
+from ..plugin_utils.views.record import fleet_record
 
 
 def capacity_report(

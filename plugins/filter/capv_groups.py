@@ -63,8 +63,8 @@ _value:
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ansible_collections.vgpu.fleet.plugins.module_utils.capv import groups
-from ansible_collections.vgpu.fleet.plugins.module_utils.capv.request import CONTROL_PLANE
+from ..module_utils.capv import groups
+from ..module_utils.capv.request import CONTROL_PLANE
 
 
 def capv_groups(

@@ -53,8 +53,9 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ansible.errors import AnsibleFilterError
-from ansible_collections.vgpu.fleet.plugins.module_utils.errors import FleetError
-from ansible_collections.vgpu.fleet.plugins.plugin_utils import cluster_file as files
+
+from ..module_utils.errors import FleetError
+from ..plugin_utils import cluster_file as files
 
 
 def cluster_file(info: Mapping[str, Any], owner: str = "") -> str:

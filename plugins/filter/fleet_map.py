@@ -53,7 +53,8 @@ from datetime import datetime, timezone
 from typing import Any
 
 from ansible.errors import AnsibleFilterError
-from ansible_collections.vgpu.fleet.plugins.plugin_utils.views import map as page
+
+from ..plugin_utils.views import map as page
 
 
 def fleet_map(drawn: Any, title: str | None = None, generated: str | None = None) -> str:

@@ -74,8 +74,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ansible.errors import AnsibleFilterError
-from ansible_collections.vgpu.fleet.plugins.module_utils.errors import FleetError
-from ansible_collections.vgpu.fleet.plugins.plugin_utils.views import plan
+
+from ..module_utils.errors import FleetError
+from ..plugin_utils.views import plan
 
 
 def fleet_plan(

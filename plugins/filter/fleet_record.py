@@ -58,8 +58,9 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ansible.errors import AnsibleFilterError
-from ansible_collections.vgpu.fleet.plugins.module_utils.errors import FleetError
-from ansible_collections.vgpu.fleet.plugins.plugin_utils.views import record
+
+from ..module_utils.errors import FleetError
+from ..plugin_utils.views import record
 
 
 def fleet_record(

@@ -73,7 +73,7 @@ _value:
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ansible_collections.vgpu.fleet.plugins.plugin_utils.guest import gpu_operator as operator
+from ..plugin_utils.guest import gpu_operator as operator
 
 Objects = Sequence[Mapping[str, Any]]
 

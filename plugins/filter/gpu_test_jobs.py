@@ -87,7 +87,7 @@ _value:
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ansible_collections.vgpu.fleet.plugins.plugin_utils.guest.smoke_test import JobOptions, jobs
+from ..plugin_utils.guest.smoke_test import JobOptions, jobs
 
 
 def gpu_test_jobs(

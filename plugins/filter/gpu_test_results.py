@@ -104,7 +104,7 @@ _value:
 from collections.abc import Callable
 from typing import Any
 
-from ansible_collections.vgpu.fleet.plugins.plugin_utils.guest.smoke_test import results
+from ..plugin_utils.guest.smoke_test import results
 
 
 class FilterModule:

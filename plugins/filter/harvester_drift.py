@@ -72,7 +72,7 @@ _value:
 from collections.abc import Callable
 from typing import Any
 
-from ansible_collections.vgpu.fleet.plugins.plugin_utils.drift import harvester_drift
+from ..plugin_utils.drift import harvester_drift
 
 
 class FilterModule:

@@ -48,7 +48,7 @@ _value:
 from collections.abc import Callable
 from typing import Any
 
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.ownership import not_owned
+from ..module_utils.harvester.ownership import not_owned
 
 
 class FilterModule:

@@ -89,9 +89,9 @@ _value:
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ansible_collections.vgpu.fleet.plugins.module_utils.errors import FleetError
-from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.model import Fleet
-from ansible_collections.vgpu.fleet.plugins.plugin_utils.removal import Declaration, Removal, plan_removal
+from ..module_utils.errors import FleetError
+from ..module_utils.fleet.model import Fleet
+from ..plugin_utils.removal import Declaration, Removal, plan_removal
 
 
 def harvester_removal(

@@ -72,9 +72,10 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ansible.errors import AnsibleFilterError
-from ansible_collections.vgpu.fleet.plugins.module_utils.errors import FleetError
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.ownership import DEFAULT_OWNER
-from ansible_collections.vgpu.fleet.plugins.plugin_utils.vm_manifest import VmSpec, manifest
+
+from ..module_utils.errors import FleetError
+from ..module_utils.harvester.ownership import DEFAULT_OWNER
+from ..plugin_utils.vm_manifest import VmSpec, manifest
 
 
 def harvester_vm(

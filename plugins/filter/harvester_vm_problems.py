@@ -50,8 +50,8 @@ _value:
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from ansible_collections.vgpu.fleet.plugins.module_utils.errors import FleetError
-from ansible_collections.vgpu.fleet.plugins.plugin_utils.vm_manifest import VmSpec, manifest
+from ..module_utils.errors import FleetError
+from ..plugin_utils.vm_manifest import VmSpec, manifest
 
 
 def harvester_vm_problems(

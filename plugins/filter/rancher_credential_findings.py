@@ -42,7 +42,7 @@ _value:
 from collections.abc import Callable
 from typing import Any
 
-from ansible_collections.vgpu.fleet.plugins.module_utils.rancher.credential import findings
+from ..module_utils.rancher.credential import findings
 
 
 class FilterModule:

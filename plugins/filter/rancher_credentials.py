@@ -77,7 +77,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timezone
 from typing import Any
 
-from ansible_collections.vgpu.fleet.plugins.module_utils.rancher.credential import credentials
+from ..module_utils.rancher.credential import credentials
 
 
 def rancher_credentials(secrets: Sequence[Mapping[str, Any]], **options: Any) -> list[dict[str, Any]]:

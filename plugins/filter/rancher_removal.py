@@ -77,7 +77,7 @@ _value:
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ansible_collections.vgpu.fleet.plugins.module_utils.rancher.ownership import removal
+from ..module_utils.rancher.ownership import removal
 
 
 def rancher_removal(

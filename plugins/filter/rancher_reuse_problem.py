@@ -56,7 +56,7 @@ _value:
 from collections.abc import Callable
 from typing import Any
 
-from ansible_collections.vgpu.fleet.plugins.module_utils.rancher.ownership import reuse_problem
+from ..module_utils.rancher.ownership import reuse_problem
 
 
 class FilterModule:

@@ -69,8 +69,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ansible.errors import AnsibleFilterError
-from ansible_collections.vgpu.fleet.plugins.module_utils.errors import FleetError
-from ansible_collections.vgpu.fleet.plugins.plugin_utils.device_manager_config import layout_of
+
+from ..module_utils.errors import FleetError
+from ..plugin_utils.device_manager_config import layout_of
 
 
 def vgpu_device_manager(

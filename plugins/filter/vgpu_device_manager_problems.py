@@ -57,7 +57,8 @@ from collections.abc import Callable
 from typing import Any
 
 from ansible.errors import AnsibleFilterError
-from ansible_collections.vgpu.fleet.plugins.filter.vgpu_device_manager import vgpu_device_manager
+
+from .vgpu_device_manager import vgpu_device_manager
 
 
 def vgpu_device_manager_problems(content: Any, config: str, **selection: Any) -> list[str]:

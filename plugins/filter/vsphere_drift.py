@@ -45,7 +45,7 @@ _value:
 from collections.abc import Callable
 from typing import Any
 
-from ansible_collections.vgpu.fleet.plugins.plugin_utils.drift import vsphere_drift
+from ..plugin_utils.drift import vsphere_drift
 
 
 class FilterModule:

@@ -188,11 +188,12 @@ from typing import Any
 
 from ansible.errors import AnsibleParserError
 from ansible.module_utils.common.parameters import DEFAULT_TYPE_VALIDATORS
-from ansible_collections.vgpu.fleet.plugins.module_utils.kube import connection as access
-from ansible_collections.vgpu.fleet.plugins.module_utils.platform_options import PLATFORMS
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.options import hosts_spec
-from ansible_collections.vgpu.fleet.plugins.plugin_utils.inventory import machines
-from ansible_collections.vgpu.fleet.plugins.plugin_utils.inventory.source import Record, Source
+
+from ..module_utils.kube import connection as access
+from ..module_utils.platform_options import PLATFORMS
+from ..module_utils.vsphere.options import hosts_spec
+from ..plugin_utils.inventory import machines
+from ..plugin_utils.inventory.source import Record, Source
 
 # Options that determine the cluster, the user and the scope of a request. None of them is secret.
 SHOWN = (
@@ -209,10 +210,10 @@ class InventoryModule(Source):
     def read(self) -> list[Record]:
         # Import only the requested platform: neither platform needs the packages of the other.
         if self.option("platform") == "vsphere":
-            from ansible_collections.vgpu.fleet.plugins.plugin_utils.inventory import vsphere_machines
+            from ..plugin_utils.inventory import vsphere_machines
 
             return vsphere_machines.read(self._connection())
-        from ansible_collections.vgpu.fleet.plugins.plugin_utils.inventory import harvester_machines
+        from ..plugin_utils.inventory import harvester_machines
 
         return harvester_machines.read(self._connection())
 

@@ -124,10 +124,10 @@ plugin: vgpu.fleet.rancher_harvesters
 import os
 from typing import Any
 
-from ansible_collections.vgpu.fleet.plugins.module_utils.kube.connection import BadConnection
-from ansible_collections.vgpu.fleet.plugins.plugin_utils.inventory import harvesters
-from ansible_collections.vgpu.fleet.plugins.plugin_utils.inventory.source import Record, Source
-from ansible_collections.vgpu.fleet.plugins.plugin_utils.inventory.trust import as_template, plain
+from ..module_utils.kube.connection import BadConnection
+from ..plugin_utils.inventory import harvesters
+from ..plugin_utils.inventory.source import Record, Source
+from ..plugin_utils.inventory.trust import as_template, plain
 
 TOKEN_VARIABLE = "RANCHER_TOKEN_KEY"
 LOOKUP = "{{ lookup('ansible.builtin.env', '" + TOKEN_VARIABLE + "') }}"

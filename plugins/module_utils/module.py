@@ -12,8 +12,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
-from ansible_collections.vgpu.fleet.plugins.module_utils.errors import FleetError
-from ansible_collections.vgpu.fleet.plugins.module_utils.redaction import secrets
+from .errors import FleetError
+from .redaction import secrets
 
 if TYPE_CHECKING:
     from ansible.module_utils.basic import AnsibleModule

@@ -14,9 +14,10 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from ansible.module_utils.parsing.convert_bool import boolean
-from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.model import HARVESTER, VSPHERE
-from ansible_collections.vgpu.fleet.plugins.module_utils.kube.options import connection_spec as harvester_spec
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.options import connection_spec as vsphere_spec
+
+from .fleet.model import HARVESTER, VSPHERE
+from .kube.options import connection_spec as harvester_spec
+from .vsphere.options import connection_spec as vsphere_spec
 
 if TYPE_CHECKING:
     from ansible.module_utils.basic import AnsibleModule

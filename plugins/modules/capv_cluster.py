@@ -504,13 +504,14 @@ kept:
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.vgpu.fleet.plugins.module_utils.capv.request import request_from
-from ansible_collections.vgpu.fleet.plugins.module_utils.capv.run import ClusterChange
-from ansible_collections.vgpu.fleet.plugins.module_utils.device_options import device_spec
-from ansible_collections.vgpu.fleet.plugins.module_utils.kube import connection
-from ansible_collections.vgpu.fleet.plugins.module_utils.kube.client import ApiClient
-from ansible_collections.vgpu.fleet.plugins.module_utils.kube.options import connection_spec, fail_fast_spec
-from ansible_collections.vgpu.fleet.plugins.module_utils.module import finish, reporting_errors
+
+from ..module_utils.capv.request import request_from
+from ..module_utils.capv.run import ClusterChange
+from ..module_utils.device_options import device_spec
+from ..module_utils.kube import connection
+from ..module_utils.kube.client import ApiClient
+from ..module_utils.kube.options import connection_spec, fail_fast_spec
+from ..module_utils.module import finish, reporting_errors
 
 
 def group_spec() -> dict[str, dict[str, object]]:

@@ -101,11 +101,12 @@ templates:
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.vgpu.fleet.plugins.module_utils.capv.info import read_info
-from ansible_collections.vgpu.fleet.plugins.module_utils.kube import connection
-from ansible_collections.vgpu.fleet.plugins.module_utils.kube.client import ApiClient
-from ansible_collections.vgpu.fleet.plugins.module_utils.kube.options import connection_spec, fail_fast_spec
-from ansible_collections.vgpu.fleet.plugins.module_utils.module import ReadResult, finish, reporting_errors
+
+from ..module_utils.capv.info import read_info
+from ..module_utils.kube import connection
+from ..module_utils.kube.client import ApiClient
+from ..module_utils.kube.options import connection_spec, fail_fast_spec
+from ..module_utils.module import ReadResult, finish, reporting_errors
 
 
 def argument_spec() -> dict[str, dict[str, object]]:

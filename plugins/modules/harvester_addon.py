@@ -152,11 +152,12 @@ addon:
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.addon.apply import AddonOperation, AddonRequest
-from ansible_collections.vgpu.fleet.plugins.module_utils.kube import connection as access
-from ansible_collections.vgpu.fleet.plugins.module_utils.kube.client import ApiClient
-from ansible_collections.vgpu.fleet.plugins.module_utils.kube.options import connection_spec, fail_fast_spec
-from ansible_collections.vgpu.fleet.plugins.module_utils.module import finish, reporting_errors
+
+from ..module_utils.harvester.addon.apply import AddonOperation, AddonRequest
+from ..module_utils.kube import connection as access
+from ..module_utils.kube.client import ApiClient
+from ..module_utils.kube.options import connection_spec, fail_fast_spec
+from ..module_utils.module import finish, reporting_errors
 
 
 def main() -> None:

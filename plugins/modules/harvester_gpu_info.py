@@ -308,21 +308,14 @@ harvester:
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.cluster import Cluster
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.paths import SYSTEM_NAMESPACE
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.result.findings import findings
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.result.records import (
-    filtered,
-    profile_records,
-    vgpu_records,
-)
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.result.summaries import (
-    DETAIL_OPTION,
-    FULL,
-    node_summary,
-)
-from ansible_collections.vgpu.fleet.plugins.module_utils.kube.options import connection_spec
-from ansible_collections.vgpu.fleet.plugins.module_utils.module import ReadResult, finish, reporting_errors
+
+from ..module_utils.harvester.cluster import Cluster
+from ..module_utils.harvester.paths import SYSTEM_NAMESPACE
+from ..module_utils.harvester.result.findings import findings
+from ..module_utils.harvester.result.records import filtered, profile_records, vgpu_records
+from ..module_utils.harvester.result.summaries import DETAIL_OPTION, FULL, node_summary
+from ..module_utils.kube.options import connection_spec
+from ..module_utils.module import ReadResult, finish, reporting_errors
 
 PERMITS_UNKNOWN = (
     "KubeVirt's list of permitted devices cannot be read, so the findings do not cover it. Grant the right to list"

@@ -141,11 +141,12 @@ controllers:
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.cluster import Cluster
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.repair.apply import Repair
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.repair.plan import RepairRequest
-from ansible_collections.vgpu.fleet.plugins.module_utils.kube.options import connection_spec, fail_fast_spec
-from ansible_collections.vgpu.fleet.plugins.module_utils.module import finish, reporting_errors
+
+from ..module_utils.harvester.cluster import Cluster
+from ..module_utils.harvester.repair.apply import Repair
+from ..module_utils.harvester.repair.plan import RepairRequest
+from ..module_utils.kube.options import connection_spec, fail_fast_spec
+from ..module_utils.module import finish, reporting_errors
 
 
 def main() -> None:

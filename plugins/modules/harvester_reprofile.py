@@ -210,12 +210,13 @@ undone:
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.reprofile.run import Reprofile, ReprofileRequest
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.time_limit import TimeLimit
-from ansible_collections.vgpu.fleet.plugins.module_utils.kube import connection as access
-from ansible_collections.vgpu.fleet.plugins.module_utils.kube.client import ApiClient
-from ansible_collections.vgpu.fleet.plugins.module_utils.kube.options import connection_spec, fail_fast_spec
-from ansible_collections.vgpu.fleet.plugins.module_utils.module import finish, reporting_errors
+
+from ..module_utils.harvester.reprofile.run import Reprofile, ReprofileRequest
+from ..module_utils.harvester.time_limit import TimeLimit
+from ..module_utils.kube import connection as access
+from ..module_utils.kube.client import ApiClient
+from ..module_utils.kube.options import connection_spec, fail_fast_spec
+from ..module_utils.module import finish, reporting_errors
 
 # A step also stops and starts VMs.
 BASE_SECONDS = 600.0

@@ -292,14 +292,15 @@ unsettled:
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.apply.task import GpuTask
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.cluster import Cluster
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.decide.sriov import SriovRequest
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.result.sriov_result import SriovResult
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.result.summaries import DETAIL_OPTION
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.time_limit import TimeLimit
-from ansible_collections.vgpu.fleet.plugins.module_utils.kube.options import connection_spec, waiting_spec
-from ansible_collections.vgpu.fleet.plugins.module_utils.module import finish, reporting_errors
+
+from ..module_utils.harvester.apply.task import GpuTask
+from ..module_utils.harvester.cluster import Cluster
+from ..module_utils.harvester.decide.sriov import SriovRequest
+from ..module_utils.harvester.result.sriov_result import SriovResult
+from ..module_utils.harvester.result.summaries import DETAIL_OPTION
+from ..module_utils.harvester.time_limit import TimeLimit
+from ..module_utils.kube.options import connection_spec, waiting_spec
+from ..module_utils.module import finish, reporting_errors
 
 
 def main() -> None:

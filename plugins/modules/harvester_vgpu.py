@@ -414,12 +414,13 @@ unsettled:
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.apply.journaled_task import JournaledTask
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.cluster import Cluster
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.decide.layout import request_from
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.result.vgpu_result import VgpuResult
-from ansible_collections.vgpu.fleet.plugins.module_utils.kube.options import connection_spec, waiting_spec
-from ansible_collections.vgpu.fleet.plugins.module_utils.module import finish, reporting_errors
+
+from ..module_utils.harvester.apply.journaled_task import JournaledTask
+from ..module_utils.harvester.cluster import Cluster
+from ..module_utils.harvester.decide.layout import request_from
+from ..module_utils.harvester.result.vgpu_result import VgpuResult
+from ..module_utils.kube.options import connection_spec, waiting_spec
+from ..module_utils.module import finish, reporting_errors
 
 SELECTION = {
     "nodes": {"type": "list", "elements": "str"},

@@ -195,10 +195,11 @@ restarted:
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.cluster import Cluster
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.vm.apply import VmChange, VmRequest
-from ansible_collections.vgpu.fleet.plugins.module_utils.kube.options import connection_spec, waiting_spec
-from ansible_collections.vgpu.fleet.plugins.module_utils.module import finish, reporting_errors
+
+from ..module_utils.harvester.cluster import Cluster
+from ..module_utils.harvester.vm.apply import VmChange, VmRequest
+from ..module_utils.kube.options import connection_spec, waiting_spec
+from ..module_utils.module import finish, reporting_errors
 
 
 def argument_spec() -> dict[str, dict[str, object]]:

@@ -101,11 +101,12 @@ error:
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.vm.prerequisites import read_prerequisites
-from ansible_collections.vgpu.fleet.plugins.module_utils.kube import connection
-from ansible_collections.vgpu.fleet.plugins.module_utils.kube.client import ApiClient
-from ansible_collections.vgpu.fleet.plugins.module_utils.kube.options import connection_spec
-from ansible_collections.vgpu.fleet.plugins.module_utils.module import ReadResult, finish, reporting_errors
+
+from ..module_utils.harvester.vm.prerequisites import read_prerequisites
+from ..module_utils.kube import connection
+from ..module_utils.kube.client import ApiClient
+from ..module_utils.kube.options import connection_spec
+from ..module_utils.module import ReadResult, finish, reporting_errors
 
 
 def main() -> None:

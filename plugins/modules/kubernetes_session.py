@@ -99,10 +99,11 @@ from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.vgpu.fleet.plugins.module_utils.kube import connection as access, session
-from ansible_collections.vgpu.fleet.plugins.module_utils.kube.client import ApiClient, Forbidden
-from ansible_collections.vgpu.fleet.plugins.module_utils.kube.options import connection_spec
-from ansible_collections.vgpu.fleet.plugins.module_utils.module import ReadResult, finish, reporting_errors
+
+from ..module_utils.kube import connection as access, session
+from ..module_utils.kube.client import ApiClient, Forbidden
+from ..module_utils.kube.options import connection_spec
+from ..module_utils.module import ReadResult, finish, reporting_errors
 
 
 def main() -> None:

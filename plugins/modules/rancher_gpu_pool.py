@@ -450,11 +450,12 @@ machines_replaced:
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.vgpu.fleet.plugins.module_utils.kube.options import connection_spec, fail_fast_spec
-from ansible_collections.vgpu.fleet.plugins.module_utils.module import finish, reporting_errors
-from ansible_collections.vgpu.fleet.plugins.module_utils.rancher.apply import PoolChange, PoolRef
-from ansible_collections.vgpu.fleet.plugins.module_utils.rancher.client import Rancher
-from ansible_collections.vgpu.fleet.plugins.module_utils.rancher.pool import PoolRequest
+
+from ..module_utils.kube.options import connection_spec, fail_fast_spec
+from ..module_utils.module import finish, reporting_errors
+from ..module_utils.rancher.apply import PoolChange, PoolRef
+from ..module_utils.rancher.client import Rancher
+from ..module_utils.rancher.pool import PoolRequest
 
 REQUEST_OPTIONS = (
     "quantity",

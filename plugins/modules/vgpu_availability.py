@@ -519,20 +519,17 @@ not_tried:
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.vgpu.fleet.plugins.module_utils.availability.counts import Availability, select_nodes
-from ansible_collections.vgpu.fleet.plugins.module_utils.availability.fit import FitCheck
-from ansible_collections.vgpu.fleet.plugins.module_utils.availability.request import read_demand
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.availability import NodeCapacity
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.cluster import Cluster
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.result.records import spellings
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.settled_plan import plan_when_settled
-from ansible_collections.vgpu.fleet.plugins.module_utils.module import ReadResult, finish, reporting_errors
-from ansible_collections.vgpu.fleet.plugins.module_utils.platform_options import (
-    PLATFORMS,
-    connection_options,
-    connection_spec,
-)
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.options import hosts_of, hosts_spec
+
+from ..module_utils.availability.counts import Availability, select_nodes
+from ..module_utils.availability.fit import FitCheck
+from ..module_utils.availability.request import read_demand
+from ..module_utils.harvester.availability import NodeCapacity
+from ..module_utils.harvester.cluster import Cluster
+from ..module_utils.harvester.result.records import spellings
+from ..module_utils.harvester.settled_plan import plan_when_settled
+from ..module_utils.module import ReadResult, finish, reporting_errors
+from ..module_utils.platform_options import PLATFORMS, connection_options, connection_spec
+from ..module_utils.vsphere.options import hosts_of, hosts_spec
 
 
 def argument_spec() -> dict[str, dict[str, object]]:
@@ -591,14 +588,11 @@ def check_harvester(params: dict[str, Any], *, check_mode: bool) -> ReadResult:
 
 def check_vsphere(params: dict[str, Any], *, check_mode: bool) -> ReadResult:
     # Import here, because tasks for Harvester do not need these modules.
-    from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.availability import HostsCapacity
-    from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.counts import VsphereAvailability
-    from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.read.direct_path import (
-        remaining,
-        remaining_groups,
-    )
-    from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.read.fleet import read
-    from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.session import Session
+    from ..module_utils.vsphere.availability import HostsCapacity
+    from ..module_utils.vsphere.counts import VsphereAvailability
+    from ..module_utils.vsphere.read.direct_path import remaining, remaining_groups
+    from ..module_utils.vsphere.read.fleet import read
+    from ..module_utils.vsphere.session import Session
 
     # Both options select hosts.
     named = [hosts for hosts in (params["esxi_hosts"], params["nodes"]) if hosts is not None]

@@ -305,22 +305,17 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.vgpu.fleet.plugins.module_utils.errors import FleetError, NothingSelected
-from ansible_collections.vgpu.fleet.plugins.module_utils.module import finish, reporting_errors
-from ansible_collections.vgpu.fleet.plugins.module_utils.planning.request import refuse_empty
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere import privileges
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.host import (
-    passthrough as host_passthrough,
-    plan as host_graphics,
-)
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.host.result import HostGraphicsResult
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.options import connection_spec, hosts_of, hosts_spec
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.read import (
-    fleet as snapshot,
-    passthrough as read_passthrough,
-)
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.read.inventory import TYPES, VGPU_MODES
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.session import Session
+
+from ..module_utils.errors import FleetError, NothingSelected
+from ..module_utils.module import finish, reporting_errors
+from ..module_utils.planning.request import refuse_empty
+from ..module_utils.vsphere import privileges
+from ..module_utils.vsphere.host import passthrough as host_passthrough, plan as host_graphics
+from ..module_utils.vsphere.host.result import HostGraphicsResult
+from ..module_utils.vsphere.options import connection_spec, hosts_of, hosts_spec
+from ..module_utils.vsphere.read import fleet as snapshot, passthrough as read_passthrough
+from ..module_utils.vsphere.read.inventory import TYPES, VGPU_MODES
+from ..module_utils.vsphere.session import Session
 
 
 def argument_spec() -> dict[str, dict[str, object]]:
@@ -391,14 +386,14 @@ def main() -> None:
                 privileges.require(session, host_passthrough.needed_privileges(plan, switch))
             if plan.changed and not module.check_mode:
                 # Import on demand, since most tasks change nothing.
-                from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.host.apply import apply
+                from ..module_utils.vsphere.host.apply import apply
 
                 applied = apply(session, plan, seconds=params["wait_timeout"])
                 result = HostGraphicsResult(plan, applied.snapshot, applied.restarted, applied.warnings)
             else:
                 result = HostGraphicsResult(plan, plan.preview(), tuple(plan.restarts))
             if switch.changed and not module.check_mode:
-                from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.host import apply_passthrough
+                from ..module_utils.vsphere.host import apply_passthrough
 
                 with changed_by(plan):
                     apply_passthrough.apply(session, switch, seconds=params["wait_timeout"])

@@ -432,15 +432,16 @@ vsphere:
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.vgpu.fleet.plugins.module_utils.module import ReadResult, finish, reporting_errors
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.options import connection_spec, hosts_of, hosts_spec
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.read import fleet as snapshot
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.read.direct_path import remaining_groups
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.read.evacuation import hot_migrate
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.result import nodes, records
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.result.evacuation import evacuations
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.result.findings import findings
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.session import Session
+
+from ..module_utils.module import ReadResult, finish, reporting_errors
+from ..module_utils.vsphere.options import connection_spec, hosts_of, hosts_spec
+from ..module_utils.vsphere.read import fleet as snapshot
+from ..module_utils.vsphere.read.direct_path import remaining_groups
+from ..module_utils.vsphere.read.evacuation import hot_migrate
+from ..module_utils.vsphere.result import nodes, records
+from ..module_utils.vsphere.result.evacuation import evacuations
+from ..module_utils.vsphere.result.findings import findings
+from ..module_utils.vsphere.session import Session
 
 
 def main() -> None:

@@ -138,11 +138,12 @@ groups:
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.vgpu.fleet.plugins.module_utils.device_options import device_spec
-from ansible_collections.vgpu.fleet.plugins.module_utils.module import finish, reporting_errors
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.options import connection_spec
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.session import Session
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.template.check import check, groups_from
+
+from ..module_utils.device_options import device_spec
+from ..module_utils.module import finish, reporting_errors
+from ..module_utils.vsphere.options import connection_spec
+from ..module_utils.vsphere.session import Session
+from ..module_utils.vsphere.template.check import check, groups_from
 
 
 def argument_spec() -> dict[str, dict[str, object]]:

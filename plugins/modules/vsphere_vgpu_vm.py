@@ -545,13 +545,14 @@ restarted:
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.vgpu.fleet.plugins.module_utils.concealed_option import conceal
-from ansible_collections.vgpu.fleet.plugins.module_utils.device_options import device_spec
-from ansible_collections.vgpu.fleet.plugins.module_utils.module import finish, reporting_errors
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.options import connection_spec
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.session import Session
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm import run as vm_task
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm.request import request_of
+
+from ..module_utils.concealed_option import conceal
+from ..module_utils.device_options import device_spec
+from ..module_utils.module import finish, reporting_errors
+from ..module_utils.vsphere.options import connection_spec
+from ..module_utils.vsphere.session import Session
+from ..module_utils.vsphere.vm import run as vm_task
+from ..module_utils.vsphere.vm.request import request_of
 
 
 def argument_spec() -> dict[str, dict[str, object]]:

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from ansible_collections.vgpu.fleet.plugins.module_utils.errors import FleetError, did_you_mean
-from ansible_collections.vgpu.fleet.plugins.module_utils.fleet import catalog
-from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.model import MIG, TIME_SLICED, Fleet, Gpu, Node
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.decide.layout import request_from
-from ansible_collections.vgpu.fleet.plugins.plugin_utils.views.plan import fleet_plan
+from ..module_utils.errors import FleetError, did_you_mean
+from ..module_utils.fleet import catalog
+from ..module_utils.fleet.model import MIG, TIME_SLICED, Fleet, Gpu, Node
+from ..module_utils.harvester.decide.layout import request_from
+from .views.plan import fleet_plan
 
 Json = dict[str, Any]
 KEYS = ("nodes", "board", "count")

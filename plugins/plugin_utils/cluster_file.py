@@ -12,10 +12,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import yaml
-from ansible_collections.vgpu.fleet.plugins.module_utils.errors import join_names
-from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.model import OWNER as OWNER_KIND, VSPHERE
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.ownership import DEFAULT_OWNER, MANAGED_BY, OWNER
-from ansible_collections.vgpu.fleet.plugins.plugin_utils.views.record import platform_of, short_name
+
+from ..module_utils.errors import join_names
+from ..module_utils.fleet.model import OWNER as OWNER_KIND, VSPHERE
+from ..module_utils.harvester.ownership import DEFAULT_OWNER, MANAGED_BY, OWNER
+from .views.record import platform_of, short_name
 
 Json = dict[str, Any]
 WIDTH = 120

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ansible_collections.vgpu.fleet.plugins.module_utils.errors import FleetError, join_names
-from ansible_collections.vgpu.fleet.plugins.module_utils.fleet import catalog
-from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.profile_resolver import ProfileResolver
+from ..module_utils.errors import FleetError, join_names
+from ..module_utils.fleet import catalog
+from ..module_utils.fleet.profile_resolver import ProfileResolver
 
 CONFIGS = "vgpu-configs"
 FIELDS = {"devices", "device-filter", "vgpu-devices"}

@@ -14,9 +14,9 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from ansible_collections.vgpu.fleet.plugins.module_utils.errors import join_names
-from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.model import Fleet
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.decide.in_use import protect_running_vms
+from ..module_utils.errors import join_names
+from ..module_utils.fleet.model import Fleet
+from ..module_utils.harvester.decide.in_use import protect_running_vms
 
 Json = dict[str, Any]
 

@@ -35,7 +35,8 @@ from ansible.module_utils.common import warnings as module_warnings
 from ansible.module_utils.parsing.convert_bool import boolean
 from ansible.plugins.action.normal import ActionModule as NormalAction
 from ansible.utils.display import Display
-from ansible_collections.vgpu.fleet.plugins.module_utils.progress import open_stream
+
+from ..module_utils.progress import open_stream
 
 try:
     from ansible.executor.module_common import _BuiltModule

@@ -11,18 +11,11 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ansible_collections.vgpu.fleet.plugins.module_utils.errors import InvalidDemand, join_names
-from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.model import MIG, Fleet, Gpu, Holder, Slot, could_be
-from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.profile import Profile, parse, parse_or_none
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.decide.in_use import protect_running_vms
-from ansible_collections.vgpu.fleet.plugins.module_utils.planning.request import (
-    PER_GPU,
-    PER_NODE,
-    Demand,
-    GpuSelector,
-    Patterns,
-    patterns,
-)
+from ..module_utils.errors import InvalidDemand, join_names
+from ..module_utils.fleet.model import MIG, Fleet, Gpu, Holder, Slot, could_be
+from ..module_utils.fleet.profile import Profile, parse, parse_or_none
+from ..module_utils.harvester.decide.in_use import protect_running_vms
+from ..module_utils.planning.request import PER_GPU, PER_NODE, Demand, GpuSelector, Patterns, patterns
 
 
 @dataclass(frozen=True)

@@ -17,9 +17,10 @@ from functools import cache
 from pathlib import Path
 
 import yaml
-from ansible_collections.vgpu.fleet.plugins.module_utils.errors import FleetError, did_you_mean
-from ansible_collections.vgpu.fleet.plugins.plugin_utils.in_process import PROGRESS_VARIABLE, VARIABLE
-from ansible_collections.vgpu.fleet.plugins.plugin_utils.views.shared_file import OUTPUT_VARIABLE
+
+from ..module_utils.errors import FleetError, did_you_mean
+from .in_process import PROGRESS_VARIABLE, VARIABLE
+from .views.shared_file import OUTPUT_VARIABLE
 
 # Variables of playbooks that belong to no role.
 PLAYBOOK_PREFIXES = (

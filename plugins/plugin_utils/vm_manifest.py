@@ -11,14 +11,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ansible_collections.vgpu.fleet.plugins.module_utils.errors import FleetError
-from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.profile import large_compute
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.ownership import (
-    DEFAULT_OWNER,
-    MANAGED_BY,
-    OWNER,
-    mark,
-)
+from ..module_utils.errors import FleetError
+from ..module_utils.fleet.profile import large_compute
+from ..module_utils.harvester.ownership import DEFAULT_OWNER, MANAGED_BY, OWNER, mark
 
 Json = dict[str, Any]
 

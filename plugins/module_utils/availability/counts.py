@@ -13,15 +13,11 @@ from fnmatch import fnmatchcase
 from functools import cached_property
 from typing import Any
 
-from ansible_collections.vgpu.fleet.plugins.module_utils.errors import NothingSelected, join_names
-from ansible_collections.vgpu.fleet.plugins.module_utils.fleet import catalog
-from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.model import MIG, Fleet, Holder, Node
-from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.profile import RESOURCE_PREFIX, parse_or_none
-from ansible_collections.vgpu.fleet.plugins.module_utils.planning.capacity import (
-    AllowedChanges,
-    classify_slots,
-    max_additional,
-)
+from ..errors import NothingSelected, join_names
+from ..fleet import catalog
+from ..fleet.model import MIG, Fleet, Holder, Node
+from ..fleet.profile import RESOURCE_PREFIX, parse_or_none
+from ..planning.capacity import AllowedChanges, classify_slots, max_additional
 
 
 @dataclass(frozen=True)

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Protocol
 
-from ansible_collections.vgpu.fleet.plugins.module_utils.availability.counts import VmHolding
-from ansible_collections.vgpu.fleet.plugins.module_utils.availability.packing import MachineGroup, Packing
-from ansible_collections.vgpu.fleet.plugins.module_utils.availability.request import MachineDemand
-from ansible_collections.vgpu.fleet.plugins.module_utils.errors import FleetError, join_names
+from ..errors import FleetError, join_names
+from .counts import VmHolding
+from .packing import MachineGroup, Packing
+from .request import MachineDemand
 
 # Suggestions are verified one by one, each by packing all machines again.
 MAX_TRIED = 8

@@ -10,10 +10,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ansible_collections.vgpu.fleet.plugins.module_utils.availability.label_selector import Selector, parse_selector
-from ansible_collections.vgpu.fleet.plugins.module_utils.errors import InvalidDemand
-from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.model import Holder
-from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.profile_resolver import ProfileResolver
+from ..errors import InvalidDemand
+from ..fleet.model import Holder
+from ..fleet.profile_resolver import ProfileResolver
+from .label_selector import Selector, parse_selector
 
 
 @dataclass(frozen=True)

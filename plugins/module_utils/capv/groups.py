@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ansible_collections.vgpu.fleet.plugins.module_utils.capv.request import CONTROL_PLANE
+from .request import CONTROL_PLANE
 
 Json = dict[str, Any]
 

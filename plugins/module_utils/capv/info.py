@@ -6,14 +6,14 @@
 
 from __future__ import annotations
 
-from ansible_collections.vgpu.fleet.plugins.module_utils.capv.machines import ClusterObjects, MachineRecord, records
-from ansible_collections.vgpu.fleet.plugins.module_utils.capv.ownership import labels_of
-from ansible_collections.vgpu.fleet.plugins.module_utils.capv.plan import Namespace, referenced
-from ansible_collections.vgpu.fleet.plugins.module_utils.capv.read import read
-from ansible_collections.vgpu.fleet.plugins.module_utils.capv.versions import discover
-from ansible_collections.vgpu.fleet.plugins.module_utils.capv.wait import Expected, MachineWait
-from ansible_collections.vgpu.fleet.plugins.module_utils.errors import FleetError, join_names
-from ansible_collections.vgpu.fleet.plugins.module_utils.kube.client import ApiClient, Json
+from ..errors import FleetError, join_names
+from ..kube.client import ApiClient, Json
+from .machines import ClusterObjects, MachineRecord, records
+from .ownership import labels_of
+from .plan import Namespace, referenced
+from .read import read
+from .versions import discover
+from .wait import Expected, MachineWait
 
 
 class NoSuchDeployment(FleetError):

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ansible_collections.vgpu.fleet.plugins.module_utils.capv.ownership import labels_of
-from ansible_collections.vgpu.fleet.plugins.module_utils.capv.request import CONTROL_PLANE
+from .ownership import labels_of
+from .request import CONTROL_PLANE
 
 Json = dict[str, Any]
 

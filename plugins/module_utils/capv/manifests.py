@@ -12,14 +12,9 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ansible_collections.vgpu.fleet.plugins.module_utils.capv.ownership import CLUSTER_NAME, marks
-from ansible_collections.vgpu.fleet.plugins.module_utils.capv.request import ClusterRequest, KubeVip, MachineGroup
-from ansible_collections.vgpu.fleet.plugins.module_utils.capv.versions import (
-    BOOTSTRAP,
-    CONTROL_PLANE,
-    CORE,
-    ApiVersions,
-)
+from .ownership import CLUSTER_NAME, marks
+from .request import ClusterRequest, KubeVip, MachineGroup
+from .versions import BOOTSTRAP, CONTROL_PLANE, CORE, ApiVersions
 
 Json = dict[str, Any]
 

@@ -10,12 +10,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ansible_collections.vgpu.fleet.plugins.module_utils.capv import manifests
-from ansible_collections.vgpu.fleet.plugins.module_utils.capv.machines import CLONED_FROM, ClusterObjects, records
-from ansible_collections.vgpu.fleet.plugins.module_utils.capv.ownership import belongs, is_ours, whose
-from ansible_collections.vgpu.fleet.plugins.module_utils.capv.request import ClusterRequest
-from ansible_collections.vgpu.fleet.plugins.module_utils.capv.versions import ApiVersions
-from ansible_collections.vgpu.fleet.plugins.module_utils.errors import FleetError, join_names
+from ..errors import FleetError, join_names
+from . import manifests
+from .machines import CLONED_FROM, ClusterObjects, records
+from .ownership import belongs, is_ours, whose
+from .request import ClusterRequest
+from .versions import ApiVersions
 
 Json = dict[str, Any]
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from ansible_collections.vgpu.fleet.plugins.module_utils.capv.ownership import CLUSTER_NAME
-from ansible_collections.vgpu.fleet.plugins.module_utils.capv.plan import READ_KINDS, Namespace
-from ansible_collections.vgpu.fleet.plugins.module_utils.capv.versions import ApiVersions
-from ansible_collections.vgpu.fleet.plugins.module_utils.kube.client import ApiClient, Json
-from ansible_collections.vgpu.fleet.plugins.module_utils.kube.objects import ObjectList
+from ..kube.client import ApiClient, Json
+from ..kube.objects import ObjectList
+from .ownership import CLUSTER_NAME
+from .plan import READ_KINDS, Namespace
+from .versions import ApiVersions
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ansible_collections.vgpu.fleet.plugins.module_utils.capv.ownership import LABEL_VALUE
-from ansible_collections.vgpu.fleet.plugins.module_utils.errors import FleetError
+from ..errors import FleetError
+from .ownership import LABEL_VALUE
 
 Json = dict[str, Any]
 

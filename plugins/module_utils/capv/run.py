@@ -12,27 +12,17 @@ import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ansible_collections.vgpu.fleet.plugins.module_utils.capv import manifests, plan as plans
-from ansible_collections.vgpu.fleet.plugins.module_utils.capv.machines import ClusterObjects, MachineRecord, records
-from ansible_collections.vgpu.fleet.plugins.module_utils.capv.ownership import is_ours
-from ansible_collections.vgpu.fleet.plugins.module_utils.capv.plan import DELETE, UPDATE, Namespace, Plan, Step
-from ansible_collections.vgpu.fleet.plugins.module_utils.capv.read import Reading, read
-from ansible_collections.vgpu.fleet.plugins.module_utils.capv.request import ClusterRequest
-from ansible_collections.vgpu.fleet.plugins.module_utils.capv.versions import (
-    ADDONS,
-    KUBEADM_GROUPS,
-    ApiVersions,
-    discover,
-)
-from ansible_collections.vgpu.fleet.plugins.module_utils.capv.wait import (
-    WATCHED,
-    Expected,
-    MachinesFailed,
-    MachineWait,
-)
-from ansible_collections.vgpu.fleet.plugins.module_utils.errors import FleetError
-from ansible_collections.vgpu.fleet.plugins.module_utils.kube.client import ApiClient, Conflict, Json, NotFound
-from ansible_collections.vgpu.fleet.plugins.module_utils.kube.watcher import Watcher
+from ..errors import FleetError
+from ..kube.client import ApiClient, Conflict, Json, NotFound
+from ..kube.watcher import Watcher
+from . import manifests, plan as plans
+from .machines import ClusterObjects, MachineRecord, records
+from .ownership import is_ours
+from .plan import DELETE, UPDATE, Namespace, Plan, Step
+from .read import Reading, read
+from .request import ClusterRequest
+from .versions import ADDONS, KUBEADM_GROUPS, ApiVersions, discover
+from .wait import WATCHED, Expected, MachinesFailed, MachineWait
 
 ATTEMPTS = 10
 # Fields that this version of the API does not have are refused, not dropped.

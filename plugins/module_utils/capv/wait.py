@@ -10,14 +10,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ansible_collections.vgpu.fleet.plugins.module_utils.capv.machines import FAILED, READY, MachineRecord, records
-from ansible_collections.vgpu.fleet.plugins.module_utils.capv.plan import Namespace
-from ansible_collections.vgpu.fleet.plugins.module_utils.capv.read import Reading
-from ansible_collections.vgpu.fleet.plugins.module_utils.capv.request import CONTROL_PLANE
-from ansible_collections.vgpu.fleet.plugins.module_utils.capv.versions import ApiVersions
-from ansible_collections.vgpu.fleet.plugins.module_utils.errors import FleetError
-from ansible_collections.vgpu.fleet.plugins.module_utils.kube.client import ApiClient
-from ansible_collections.vgpu.fleet.plugins.module_utils.kube.watcher import Watcher
+from ..errors import FleetError
+from ..kube.client import ApiClient
+from ..kube.watcher import Watcher
+from .machines import FAILED, READY, MachineRecord, records
+from .plan import Namespace
+from .read import Reading
+from .request import CONTROL_PLANE
+from .versions import ApiVersions
 
 WATCHED = ("KubeadmControlPlane", "MachineDeployment", "Machine", "VSphereMachine", "VSphereVM", "Cluster")
 

@@ -10,15 +10,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
-from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.catalog_table import TABLE
-from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.profile import (
-    Key,
-    board_key,
-    parse,
-    parse_or_none,
-    resource_name,
-    vsphere_name,
-)
+from .catalog_table import TABLE
+from .profile import Key, board_key, parse, parse_or_none, resource_name, vsphere_name
 
 # Limits of the driver, whatever the sizes (nvidia.md 2.2).
 MAX_TIME_SLICED = 32

@@ -19,9 +19,9 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
-from ansible_collections.vgpu.fleet.plugins.module_utils.errors import FleetError
-from ansible_collections.vgpu.fleet.plugins.module_utils.fleet import catalog
-from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.profile import Key, Profile, parse_or_none
+from ..errors import FleetError
+from . import catalog
+from .profile import Key, Profile, parse_or_none
 
 _NAME = re.compile(
     r"(?:MIG )?(?P<compute>[1-9])g\.(?P<gib>[0-9]{1,5})gb(?P<attribute>(?:[+-][a-z0-9]+(?:\.[a-z0-9]+)*)*)",

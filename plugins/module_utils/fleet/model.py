@@ -11,8 +11,8 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
-from ansible_collections.vgpu.fleet.plugins.module_utils.errors import FleetError
-from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.profile import Profile, board_key, parse_or_none
+from ..errors import FleetError
+from .profile import Profile, board_key, parse_or_none
 
 HARVESTER = "harvester"
 VSPHERE = "vsphere"

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
-from ansible_collections.vgpu.fleet.plugins.module_utils.errors import FleetError
+from ..errors import FleetError
 
 RESOURCE_PREFIX = "nvidia.com/"
 # From this size on, the framebuffer of a vGPU for computing may not fit into the address space that BIOS assigns.

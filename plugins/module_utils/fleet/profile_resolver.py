@@ -8,17 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ansible_collections.vgpu.fleet.plugins.module_utils.errors import FleetError, did_you_mean, join_names
-from ansible_collections.vgpu.fleet.plugins.module_utils.fleet import catalog
-from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.profile import (
-    GO_SPACE,
-    RESOURCE_PREFIX,
-    Key,
-    parse,
-    parse_or_none,
-    resource_name,
-    vsphere_name,
-)
+from ..errors import FleetError, did_you_mean, join_names
+from . import catalog
+from .profile import GO_SPACE, RESOURCE_PREFIX, Key, parse, parse_or_none, resource_name, vsphere_name
 
 
 class UnknownProfile(FleetError):

@@ -17,16 +17,9 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import combinations_with_replacement, product
 
-from ansible_collections.vgpu.fleet.plugins.module_utils.fleet import catalog
-from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.mig import (
-    InstanceSize,
-    MigGeometry,
-    geometry_of,
-    has_graphics_instances,
-    size_of,
-    vgpus_per_instance,
-)
-from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.profile import Key
+from . import catalog
+from .mig import InstanceSize, MigGeometry, geometry_of, has_graphics_instances, size_of, vgpus_per_instance
+from .profile import Key
 
 # The compute slices of an instance and the framebuffer of its vGPUs in MiB; 0 for an instance that is for no size.
 Use = tuple[int, int]

@@ -13,16 +13,12 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from ansible_collections.vgpu.fleet.plugins.module_utils.availability.counts import (
-    Availability,
-    VmHolding,
-    unusable_because,
-)
-from ansible_collections.vgpu.fleet.plugins.module_utils.availability.fit import MAX_TRIED, Capacity
-from ansible_collections.vgpu.fleet.plugins.module_utils.availability.packing import MachineGroup, Packing, place
-from ansible_collections.vgpu.fleet.plugins.module_utils.errors import join_names
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.paths import restart_command
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.read.permitted_devices import REPAIR_HINT
+from ..availability.counts import Availability, VmHolding, unusable_because
+from ..availability.fit import MAX_TRIED, Capacity
+from ..availability.packing import MachineGroup, Packing, place
+from ..errors import join_names
+from .paths import restart_command
+from .read.permitted_devices import REPAIR_HINT
 
 # VMs that exist are placed before the machines of demands.
 EXISTING, DEMANDED = 0, 1

@@ -11,13 +11,13 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.model import Fleet
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.decide.in_use import protect_running_vms
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.read import snapshot as snapshots
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.read.snapshot import Snapshot
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.version import HarvesterVersion
-from ansible_collections.vgpu.fleet.plugins.module_utils.kube import connection as access
-from ansible_collections.vgpu.fleet.plugins.module_utils.kube.client import ApiClient
+from ..fleet.model import Fleet
+from ..kube import connection as access
+from ..kube.client import ApiClient
+from .decide.in_use import protect_running_vms
+from .read import snapshot as snapshots
+from .read.snapshot import Snapshot
+from .version import HarvesterVersion
 
 
 @dataclass(frozen=True)

@@ -9,12 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from ansible_collections.vgpu.fleet.plugins.module_utils.errors import join_names
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester import paths as r
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.read.permitted_devices import PermittedDevices
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.read.snapshot import allocatable, claimed_resource
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.version import HarvesterVersion
-from ansible_collections.vgpu.fleet.plugins.module_utils.kube.client import Json
+from ..errors import join_names
+from ..kube.client import Json
+from . import paths as r
+from .read.permitted_devices import PermittedDevices
+from .read.snapshot import allocatable, claimed_resource
+from .version import HarvesterVersion
 
 
 class ObjectLookup(Protocol):

@@ -10,25 +10,15 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from ansible_collections.vgpu.fleet.plugins.module_utils.errors import join_names
-from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.mig import (
-    InstanceSize,
-    format_instances,
-    match,
-    size_of,
-)
-from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.profile import parse_or_none
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester import paths as r
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.conditions import ObjectLookup
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.read.mig_configuration import (
-    OUT_OF_SYNC,
-    SYNCED,
-    MigConfiguration,
-    read_configuration,
-)
+from ..errors import join_names
+from ..fleet.mig import InstanceSize, format_instances, match, size_of
+from ..fleet.profile import parse_or_none
+from . import paths as r
+from .conditions import ObjectLookup
+from .read.mig_configuration import OUT_OF_SYNC, SYNCED, MigConfiguration, read_configuration
 
 if TYPE_CHECKING:
-    from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.read.snapshot import Snapshot
+    from .read.snapshot import Snapshot
 
 # Harvester does not process a configuration again that was disabled before it had any instance.
 STUCK = "its MIG configuration is disabled and still {}; switching SR-IOV off and on resets it"

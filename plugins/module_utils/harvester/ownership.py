@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from ansible_collections.vgpu.fleet.plugins.module_utils.errors import join_names
+from ..errors import join_names
 
 MANAGED_BY = "app.kubernetes.io/managed-by"
 OWNER = "vgpu.fleet/owner"
@@ -31,8 +31,8 @@ def not_owned(
 ) -> list[dict[str, Any]]:
     """Return the objects without the mark of this owner, each with a sentence about its owner as far as labels show."""
     found = []
-    for one in objects:
-        metadata = one["metadata"]
+    for item in objects:
+        metadata = item["metadata"]
         labels = dict(metadata.get("labels") or {})
         if not is_owned(labels, owner):
             name, namespace = metadata["name"], metadata.get("namespace")

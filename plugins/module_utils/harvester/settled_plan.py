@@ -11,14 +11,14 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
-from ansible_collections.vgpu.fleet.plugins.module_utils.errors import FleetError, join_names
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester import paths as r
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.cluster import Cluster
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.read import snapshot as snapshots
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.read.snapshot import Snapshot
+from ..errors import FleetError, join_names
+from . import paths as r
+from .cluster import Cluster
+from .read import snapshot as snapshots
+from .read.snapshot import Snapshot
 
 if TYPE_CHECKING:
-    from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.read import settling
+    from .read import settling
 
 P = TypeVar("P")
 # Seconds between two checks of GPUs that are still changing, either of the watched objects or of lists that are read
@@ -71,19 +71,19 @@ def plan_when_settled(
         if not gpus:
             return _decided(Planned(cluster, plan, seconds - waited), refused)
         # Import here: most tasks have nothing to change.
-        from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.read import settling
+        from .read import settling
 
         find = partial(settling.unsettled, gpus=gpus, now=cluster.api.now, until_counted=until_counted)
         found = find(cluster.snapshot)
-        moving = [one for one in found if one.moving and one.gpu not in stuck]
+        moving = [gpu for gpu in found if gpu.moving and gpu.gpu not in stuck]
         if check_mode or not moving or waited >= seconds:
-            found = tuple(settling.stuck(one) if one.gpu in stuck else one for one in found)
+            found = tuple(settling.stuck(gpu) if gpu.gpu in stuck else gpu for gpu in found)
             notes = settling.notes(found, check_mode=check_mode, seconds=waited, refused=bool(refused))
             return _decided(Planned(cluster, plan, seconds - waited, tuple(notes), found), refused)
         result = _settle(cluster, moving, until_counted=until_counted, seconds=seconds - waited, watch=watch)
         waited = min(seconds, waited + result.seconds)
         if result.verdict == settling.STUCK:
-            stuck |= {one.gpu for one in result.unsettled}
+            stuck |= {gpu.gpu for gpu in result.unsettled}
         # Read again instead of using the watched objects: VMs may have started in the meantime.
         cluster = cluster.read_again()
 
@@ -92,10 +92,10 @@ def _settle(
     cluster: Cluster, moving: Sequence[settling.Unsettled], *, until_counted: bool, seconds: float, watch: bool
 ) -> settling.Settling:
     """Wait for GPUs that are still changing."""
-    from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.read import settling
-    from ansible_collections.vgpu.fleet.plugins.module_utils.kube.watcher import Watcher
+    from ..kube.watcher import Watcher
+    from .read import settling
 
-    gpus = [one.gpu for one in moving]
+    gpus = [gpu.gpu for gpu in moving]
 
     def find(snapshot: Snapshot) -> tuple[settling.Unsettled, ...]:
         return settling.unsettled(snapshot, gpus, cluster.api.now, until_counted=until_counted)
@@ -125,7 +125,7 @@ def _settle(
 
 def _concerned(concerned: Callable[[Cluster], Collection[str]], cluster: Cluster, error: FleetError) -> Collection[str]:
     """Return the GPUs on whose state a refusal depends."""
-    from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.read import settling
+    from .read import settling
 
     if error.code not in settling.DEPENDS_ON_DEVICES:
         return ()
@@ -140,6 +140,6 @@ def _decided(planned: Planned[P | None], refused: FleetError | None) -> Planned[
     if refused is None:
         return cast("Planned[P]", planned)
     if planned.unsettled:
-        moving = any(one.moving for one in planned.unsettled)
-        refused.not_final(planned.warnings, [one.as_dict() for one in planned.unsettled], moving=moving)
+        moving = any(gpu.moving for gpu in planned.unsettled)
+        refused.not_final(planned.warnings, [gpu.as_dict() for gpu in planned.unsettled], moving=moving)
     raise refused

@@ -10,9 +10,9 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.read.snapshot import Snapshot
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.version import HarvesterVersion
-from ansible_collections.vgpu.fleet.plugins.module_utils.planning.steps import Step
+from ..planning.steps import Step
+from .read.snapshot import Snapshot
+from .version import HarvesterVersion
 
 BASE_SECONDS = 300.0
 # From 1.8 on, the removal of a claim sleeps under a lock of the node's process (harvester.md 9.3). Earlier versions

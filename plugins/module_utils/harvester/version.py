@@ -11,8 +11,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from ansible_collections.vgpu.fleet.plugins.module_utils.errors import FleetError
-from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.profile import resource_name
+from ..errors import FleetError
+from ..fleet.profile import resource_name
 
 _VERSION = re.compile(r"v?(\d+)\.(\d+)(?:\.(\d+))?")
 # The result of YAML reading 1.10 or 1.20 as a number. Neither 1.1 nor 1.2 has vGPUs.

@@ -17,12 +17,8 @@ from email.utils import parsedate_to_datetime
 from typing import Any
 from urllib.parse import unquote, urlencode, urlsplit
 
-from ansible_collections.vgpu.fleet.plugins.module_utils.errors import FleetError
-from ansible_collections.vgpu.fleet.plugins.module_utils.kube.connection import (
-    BadConnection,
-    ConnectionConfig,
-    MissingLibrary,
-)
+from ..errors import FleetError
+from .connection import BadConnection, ConnectionConfig, MissingLibrary
 
 Json = dict[str, Any]
 
@@ -390,9 +386,11 @@ def _backoff(attempt: int) -> float:
 
 
 def _bypasses_proxy(access: ConnectionConfig) -> bool:
-    host = urlsplit(access.host).hostname or ""
-    patterns = [part.strip().lstrip(".") for part in (access.no_proxy or "").split(",") if part.strip()]
-    return any(pattern in ("*", host) or host.endswith(f".{pattern}") for pattern in patterns)
+    from urllib.request import proxy_bypass_environment
+
+    server = urlsplit(access.host)
+    host = f"{server.hostname or ''}:{server.port}" if server.port else server.hostname or ""
+    return bool(proxy_bypass_environment(host, {"no": access.no_proxy or ""}))
 
 
 def _verb(method: str, path: str) -> str:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, cast
 from urllib.parse import urlsplit
 
-from ansible_collections.vgpu.fleet.plugins.module_utils.errors import FleetError
+from ..errors import FleetError
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ansible_collections.vgpu.fleet.plugins.module_utils.kube.connection import ConnectionConfig
+    from .connection import ConnectionConfig
 
 Json = dict[str, Any]
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 from typing import Any
 
 from ansible.module_utils.basic import env_fallback
-from ansible_collections.vgpu.fleet.plugins.module_utils.redaction import KUBECONFIG_TYPE
+
+from ..redaction import KUBECONFIG_TYPE
 
 
 def _option(variable: str, **spec: Any) -> dict[str, Any]:

@@ -19,10 +19,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ansible_collections.vgpu.fleet.plugins.module_utils.errors import FleetError
-from ansible_collections.vgpu.fleet.plugins.module_utils.kube import connection as accesses, kubeconfig
-from ansible_collections.vgpu.fleet.plugins.module_utils.kube.connection import BadConnection, ConnectionConfig
-from ansible_collections.vgpu.fleet.plugins.module_utils.redaction import secrets
+from ..errors import FleetError
+from ..redaction import secrets
+from . import connection as accesses, kubeconfig
+from .connection import BadConnection, ConnectionConfig
 
 FOLDER = "vgpu-fleet-session-"
 FILE = "kubeconfig"

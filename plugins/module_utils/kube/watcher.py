@@ -12,11 +12,11 @@ from collections.abc import Callable, Collection, Hashable, Mapping
 from functools import partial
 from types import TracebackType
 
-from ansible_collections.vgpu.fleet.plugins.module_utils import progress
-from ansible_collections.vgpu.fleet.plugins.module_utils.errors import FleetError
-from ansible_collections.vgpu.fleet.plugins.module_utils.kube.client import ApiClient, ApiError, Json, NotFound
-from ansible_collections.vgpu.fleet.plugins.module_utils.kube.connection import BadConnection
-from ansible_collections.vgpu.fleet.plugins.module_utils.kube.objects import ObjectList, key_of, whole
+from .. import progress
+from ..errors import FleetError
+from .client import ApiClient, ApiError, Json, NotFound
+from .connection import BadConnection
+from .objects import ObjectList, key_of, whole
 
 GONE = 410
 PAUSE = 0.5

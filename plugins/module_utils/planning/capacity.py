@@ -16,32 +16,12 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 
-from ansible_collections.vgpu.fleet.plugins.module_utils.errors import join_names
-from ansible_collections.vgpu.fleet.plugins.module_utils.fleet import catalog
-from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.mig import (
-    InstanceSize,
-    format_instances,
-    geometry_of,
-    match,
-    read_size,
-    size_of,
-    vgpus_per_instance,
-)
-from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.model import (
-    MIG,
-    VSPHERE,
-    Gpu,
-    Holder,
-    Node,
-    Slot,
-)
-from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.profile import Key, parse_or_none
-from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.shared_instances import (
-    SharedLayouts,
-    known_use,
-    shared_layouts,
-    use_of,
-)
+from ..errors import join_names
+from ..fleet import catalog
+from ..fleet.mig import InstanceSize, format_instances, geometry_of, match, read_size, size_of, vgpus_per_instance
+from ..fleet.model import MIG, VSPHERE, Gpu, Holder, Node, Slot
+from ..fleet.profile import Key, parse_or_none
+from ..fleet.shared_instances import SharedLayouts, known_use, shared_layouts, use_of
 
 # Profiles that can coexist on one GPU share a group: the profiles of one board and size, or all MIG profiles of a
 # board, marked by a size of -1. Lower numbers stand for the same profiles with a certain MIG layout, and with a certain

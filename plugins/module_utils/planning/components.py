@@ -11,28 +11,11 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.profile import Key
-from ansible_collections.vgpu.fleet.plugins.module_utils.planning.capacity import (
-    AllowedChanges,
-    Blocker,
-    GpuCapacity,
-    GpuState,
-    Group,
-    capacity_for,
-    family,
-    group_of,
-    ways,
-)
-from ansible_collections.vgpu.fleet.plugins.module_utils.planning.request import Need
-from ansible_collections.vgpu.fleet.plugins.module_utils.planning.search import (
-    GpuClass,
-    GpuOption,
-    NeedGroup,
-    Search,
-    SearchBudget,
-    SearchResult,
-)
-from ansible_collections.vgpu.fleet.plugins.module_utils.planning.steps import GpuTarget
+from ..fleet.profile import Key
+from .capacity import AllowedChanges, Blocker, GpuCapacity, GpuState, Group, capacity_for, family, group_of, ways
+from .request import Need
+from .search import GpuClass, GpuOption, NeedGroup, Search, SearchBudget, SearchResult
+from .steps import GpuTarget
 
 
 @dataclass

@@ -10,20 +10,11 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ansible_collections.vgpu.fleet.plugins.module_utils.fleet import catalog
-from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.mig import (
-    InstanceSize,
-    MigGeometry,
-    geometry_of,
-    size_of,
-)
-from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.profile import Key
-from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.shared_instances import SharedLayouts
-from ansible_collections.vgpu.fleet.plugins.module_utils.planning.capacity import (
-    GpuState,
-    instances_of,
-    virtual_functions,
-)
+from ..fleet import catalog
+from ..fleet.mig import InstanceSize, MigGeometry, geometry_of, size_of
+from ..fleet.profile import Key
+from ..fleet.shared_instances import SharedLayouts
+from .capacity import GpuState, instances_of, virtual_functions
 
 
 @dataclass(frozen=True)

@@ -11,17 +11,13 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
-from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.model import Fleet, Slot
-from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.profile_resolver import ProfileResolver
-from ansible_collections.vgpu.fleet.plugins.module_utils.planning.problem import Problem
-from ansible_collections.vgpu.fleet.plugins.module_utils.planning.request import Demand, Policy
-from ansible_collections.vgpu.fleet.plugins.module_utils.planning.shortfall import explain
-from ansible_collections.vgpu.fleet.plugins.module_utils.planning.steps import Step, after_steps, steps_to
-from ansible_collections.vgpu.fleet.plugins.module_utils.planning.surplus import (
-    Stuck,
-    find_surplus,
-    without_surplus,
-)
+from ..fleet.model import Fleet, Slot
+from ..fleet.profile_resolver import ProfileResolver
+from .problem import Problem
+from .request import Demand, Policy
+from .shortfall import explain
+from .steps import Step, after_steps, steps_to
+from .surplus import Stuck, find_surplus, without_surplus
 
 
 @dataclass(frozen=True)

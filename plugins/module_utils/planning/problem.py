@@ -10,24 +10,13 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 
-from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.model import Fleet
-from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.profile import Key
-from ansible_collections.vgpu.fleet.plugins.module_utils.planning.capacity import (
-    AllowedChanges,
-    GpuState,
-    classify_slots,
-)
-from ansible_collections.vgpu.fleet.plugins.module_utils.planning.components import Layout, Planning
-from ansible_collections.vgpu.fleet.plugins.module_utils.planning.request import (
-    SPREAD,
-    Demand,
-    GpuSelector,
-    Need,
-    Policy,
-    needs_of,
-)
-from ansible_collections.vgpu.fleet.plugins.module_utils.planning.search import SearchBudget
-from ansible_collections.vgpu.fleet.plugins.module_utils.planning.spread import spread
+from ..fleet.model import Fleet
+from ..fleet.profile import Key
+from .capacity import AllowedChanges, GpuState, classify_slots
+from .components import Layout, Planning
+from .request import SPREAD, Demand, GpuSelector, Need, Policy, needs_of
+from .search import SearchBudget
+from .spread import spread
 
 
 class Problem:

@@ -11,15 +11,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from ansible_collections.vgpu.fleet.plugins.module_utils.errors import (
-    FleetError,
-    InvalidDemand,
-    NothingSelected,
-    did_you_mean,
-    join_names,
-)
-from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.model import Fleet, could_be
-from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.profile import Profile, parse
+from ..errors import FleetError, InvalidDemand, NothingSelected, did_you_mean, join_names
+from ..fleet.model import Fleet, could_be
+from ..fleet.profile import Profile, parse
 
 PER_FLEET = "fleet"
 PER_NODE = "node"

@@ -15,9 +15,9 @@ from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.profile import Key
-from ansible_collections.vgpu.fleet.plugins.module_utils.planning.capacity import Group, family
-from ansible_collections.vgpu.fleet.plugins.module_utils.planning.flow import FlowNetwork
+from ..fleet.profile import Key
+from .capacity import Group, family
+from .flow import FlowNetwork
 
 DEEPEST = 80
 

@@ -11,12 +11,12 @@ from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import Any
 
-from ansible_collections.vgpu.fleet.plugins.module_utils.errors import FleetError, join_names
-from ansible_collections.vgpu.fleet.plugins.module_utils.planning.capacity import Blocker, group_of
-from ansible_collections.vgpu.fleet.plugins.module_utils.planning.components import Layout, Unplaced
-from ansible_collections.vgpu.fleet.plugins.module_utils.planning.problem import Problem
-from ansible_collections.vgpu.fleet.plugins.module_utils.planning.steps import CREATE_MIG_INSTANCES, DISABLE, steps_to
-from ansible_collections.vgpu.fleet.plugins.module_utils.planning.surplus import CountInUse, find_surplus
+from ..errors import FleetError, join_names
+from .capacity import Blocker, group_of
+from .components import Layout, Unplaced
+from .problem import Problem
+from .steps import CREATE_MIG_INSTANCES, DISABLE, steps_to
+from .surplus import CountInUse, find_surplus
 
 # Limits for messages: a fleet of thousands of GPUs would have thousands of reasons.
 GPUS_NAMED = 8

@@ -14,15 +14,10 @@ import heapq
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 
-from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.profile import Key
-from ansible_collections.vgpu.fleet.plugins.module_utils.planning.capacity import (
-    AllowedChanges,
-    GpuCapacity,
-    GpuState,
-    group_of,
-)
-from ansible_collections.vgpu.fleet.plugins.module_utils.planning.components import Layout, Planning
-from ansible_collections.vgpu.fleet.plugins.module_utils.planning.steps import GpuTarget
+from ..fleet.profile import Key
+from .capacity import AllowedChanges, GpuCapacity, GpuState, group_of
+from .components import Layout, Planning
+from .steps import GpuTarget
 
 
 def spread(planning: Planning, layout: Layout) -> None:

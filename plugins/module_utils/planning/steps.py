@@ -11,32 +11,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ansible_collections.vgpu.fleet.plugins.module_utils.fleet import catalog
-from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.mig import (
-    InstanceSize,
-    format_instances,
-    match,
-    read_size,
-    read_wanted,
-    served_types,
-)
-from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.model import Fleet, Gpu, Slot
-from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.profile import Key, parse_or_none
-from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.shared_instances import SharedLayouts
-from ansible_collections.vgpu.fleet.plugins.module_utils.planning.capacity import (
-    GpuState,
-    Group,
-    family,
-    group_of,
-    instances_of,
-    is_cut,
-    shared_layouts_of,
-)
-from ansible_collections.vgpu.fleet.plugins.module_utils.planning.mig_layout import (
-    MigLayout,
-    new_mig_layout,
-    new_shared_layout,
-)
+from ..fleet import catalog
+from ..fleet.mig import InstanceSize, format_instances, match, read_size, read_wanted, served_types
+from ..fleet.model import Fleet, Gpu, Slot
+from ..fleet.profile import Key, parse_or_none
+from ..fleet.shared_instances import SharedLayouts
+from .capacity import GpuState, Group, family, group_of, instances_of, is_cut, shared_layouts_of
+from .mig_layout import MigLayout, new_mig_layout, new_shared_layout
 
 ENABLE_SRIOV = "enable_sriov"
 DISABLE = "disable"

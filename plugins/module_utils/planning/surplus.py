@@ -11,13 +11,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ansible_collections.vgpu.fleet.plugins.module_utils.errors import FleetError, join_names
-from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.model import OWNER, Fleet, Gpu, Slot
-from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.profile import Key, parse
-from ansible_collections.vgpu.fleet.plugins.module_utils.planning.capacity import GpuState
-from ansible_collections.vgpu.fleet.plugins.module_utils.planning.problem import Problem
-from ansible_collections.vgpu.fleet.plugins.module_utils.planning.request import Need
-from ansible_collections.vgpu.fleet.plugins.module_utils.planning.steps import DISABLE, Step, after_steps
+from ..errors import FleetError, join_names
+from ..fleet.model import OWNER, Fleet, Gpu, Slot
+from ..fleet.profile import Key, parse
+from .capacity import GpuState
+from .problem import Problem
+from .request import Need
+from .steps import DISABLE, Step, after_steps
 
 
 class CountInUse(FleetError):

@@ -12,18 +12,18 @@ from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import Any
 
-from ansible_collections.vgpu.fleet.plugins.module_utils.errors import FleetError, join_names
-from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.profile import large_compute
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.cluster import Cluster
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.read.snapshot import Snapshot
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.result.records import spellings
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.settled_plan import plan_when_settled
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.vm import rules as vm_rules
-from ansible_collections.vgpu.fleet.plugins.module_utils.kube.client import Conflict, Json, NotFound
-from ansible_collections.vgpu.fleet.plugins.module_utils.kube.objects import ObjectList
-from ansible_collections.vgpu.fleet.plugins.module_utils.kube.watcher import Watcher
-from ansible_collections.vgpu.fleet.plugins.module_utils.rancher import ownership, pool as pools
-from ansible_collections.vgpu.fleet.plugins.module_utils.rancher.client import (
+from ..errors import FleetError, join_names
+from ..fleet.profile import large_compute
+from ..harvester.cluster import Cluster
+from ..harvester.read.snapshot import Snapshot
+from ..harvester.result.records import spellings
+from ..harvester.settled_plan import plan_when_settled
+from ..harvester.vm import rules as vm_rules
+from ..kube.client import Conflict, Json, NotFound
+from ..kube.objects import ObjectList
+from ..kube.watcher import Watcher
+from . import ownership, pool as pools
+from .client import (
     Rancher,
     RancherSnapshot,
     clusters_path,
@@ -34,11 +34,11 @@ from ansible_collections.vgpu.fleet.plugins.module_utils.rancher.client import (
     machines_path,
     vm_of,
 )
-from ansible_collections.vgpu.fleet.plugins.module_utils.rancher.compatibility import version_warning
-from ansible_collections.vgpu.fleet.plugins.module_utils.rancher.machine_driver import refuse_several_vgpus
-from ansible_collections.vgpu.fleet.plugins.module_utils.rancher.ownership import Reference, pool_entries
-from ansible_collections.vgpu.fleet.plugins.module_utils.rancher.pool import Change, Pool, PoolRequest
-from ansible_collections.vgpu.fleet.plugins.module_utils.rancher.rollout import PoolDemand, refuse_what_does_not_fit
+from .compatibility import version_warning
+from .machine_driver import refuse_several_vgpus
+from .ownership import Reference, pool_entries
+from .pool import Change, Pool, PoolRequest
+from .rollout import PoolDemand, refuse_what_does_not_fit
 
 ATTEMPTS = 10
 READY = "Running"

@@ -13,19 +13,19 @@ from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any
 
-from ansible_collections.vgpu.fleet.plugins.module_utils.errors import FleetError, did_you_mean, join_names
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester import paths as r
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.cluster import Cluster
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.read import snapshot as snapshots
-from ansible_collections.vgpu.fleet.plugins.module_utils.kube import connection as access
-from ansible_collections.vgpu.fleet.plugins.module_utils.kube.client import ApiClient, Forbidden, Json, NotFound
-from ansible_collections.vgpu.fleet.plugins.module_utils.kube.connection import ConnectionConfig
-from ansible_collections.vgpu.fleet.plugins.module_utils.kube.objects import ObjectList
-from ansible_collections.vgpu.fleet.plugins.module_utils.rancher.compatibility import VERSION_SETTING
-from ansible_collections.vgpu.fleet.plugins.module_utils.rancher.machine_config import MachineConfig
-from ansible_collections.vgpu.fleet.plugins.module_utils.rancher.machine_driver import NODE_DRIVER, MachineDriver
-from ansible_collections.vgpu.fleet.plugins.module_utils.rancher.ownership import CREDENTIALS_NAMESPACE, pool_entries
-from ansible_collections.vgpu.fleet.plugins.module_utils.rancher.pool import Pool
+from ..errors import FleetError, did_you_mean, join_names
+from ..harvester import paths as r
+from ..harvester.cluster import Cluster
+from ..harvester.read import snapshot as snapshots
+from ..kube import connection as access
+from ..kube.client import ApiClient, Forbidden, Json, NotFound
+from ..kube.connection import ConnectionConfig
+from ..kube.objects import ObjectList
+from .compatibility import VERSION_SETTING
+from .machine_config import MachineConfig
+from .machine_driver import NODE_DRIVER, MachineDriver
+from .ownership import CREDENTIALS_NAMESPACE, pool_entries
+from .pool import Pool
 
 PROXY = "/k8s/clusters/"
 CREDENTIAL_PREFIX = "harvestercredentialConfig-"

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
-from ansible_collections.vgpu.fleet.plugins.module_utils.rancher import ownership
+from . import ownership
 
 Json = dict[str, Any]
 

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ansible_collections.vgpu.fleet.plugins.module_utils.errors import FleetError
+from ..errors import FleetError
 
 Json = dict[str, Any]
 REQUESTS = "vGPURequests"

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ansible_collections.vgpu.fleet.plugins.module_utils.errors import FleetError
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.version import HarvesterVersion
+from ..errors import FleetError
+from ..harvester.version import HarvesterVersion
 
 NODE_DRIVER = "/apis/management.cattle.io/v3/nodedrivers/harvester"
 # The newest release that is known to write vGPUs to gpus[]. No release is known to write them to hostDevices[].

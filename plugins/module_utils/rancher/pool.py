@@ -13,12 +13,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ansible_collections.vgpu.fleet.plugins.module_utils.errors import FleetError
-from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.profile import large_compute
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.version import HarvesterVersion
-from ansible_collections.vgpu.fleet.plugins.module_utils.rancher import machine_config as configs
-from ansible_collections.vgpu.fleet.plugins.module_utils.rancher.machine_config import Disk, Json, MachineConfig
-from ansible_collections.vgpu.fleet.plugins.module_utils.rancher.rollout import RollingUpdate
+from ..errors import FleetError
+from ..fleet.profile import large_compute
+from ..harvester.version import HarvesterVersion
+from . import machine_config as configs
+from .machine_config import Disk, Json, MachineConfig
+from .rollout import RollingUpdate
 
 ROLES = {"etcd": "etcdRole", "control_plane": "controlPlaneRole", "worker": "workerRole"}
 # Rancher's proxy builds names from cluster and pool: it truncates long names, and other characters make them invalid.

@@ -10,14 +10,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ansible_collections.vgpu.fleet.plugins.module_utils.availability.counts import (
-    Availability,
-    select_nodes,
-    unusable_because,
-)
-from ansible_collections.vgpu.fleet.plugins.module_utils.availability.packing import MachineGroup, place
-from ansible_collections.vgpu.fleet.plugins.module_utils.errors import FleetError, join_names
-from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.model import Fleet
+from ..availability.counts import Availability, select_nodes, unusable_because
+from ..availability.packing import MachineGroup, place
+from ..errors import FleetError, join_names
+from ..fleet.model import Fleet
 
 DEFAULT_SURGE, DEFAULT_UNAVAILABLE = 1, 0
 STANDING, WANTED = 0, 1

@@ -13,17 +13,17 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from ansible_collections.vgpu.fleet.plugins.module_utils.availability.counts import VmHolding
-from ansible_collections.vgpu.fleet.plugins.module_utils.availability.fit import MAX_TRIED, Capacity
-from ansible_collections.vgpu.fleet.plugins.module_utils.availability.packing import MachineGroup, Packing
-from ansible_collections.vgpu.fleet.plugins.module_utils.errors import join_names
-from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.model import Holder
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.capacity import HostCapacity
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.counts import VsphereAvailability, size_of
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.host.plan import HostGraphicsRequest, plan
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.read import inventory as facts
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.read.fleet import Snapshot
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.read.inventory import HostFacts
+from ..availability.counts import VmHolding
+from ..availability.fit import MAX_TRIED, Capacity
+from ..availability.packing import MachineGroup, Packing
+from ..errors import join_names
+from ..fleet.model import Holder
+from .capacity import HostCapacity
+from .counts import VsphereAvailability, size_of
+from .host.plan import HostGraphicsRequest, plan
+from .read import inventory as facts
+from .read.fleet import Snapshot
+from .read.inventory import HostFacts
 
 MACHINE = Holder("machine", running=True)
 

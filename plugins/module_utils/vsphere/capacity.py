@@ -15,19 +15,10 @@ from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from ansible_collections.vgpu.fleet.plugins.module_utils.errors import join_names
-from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.model import (
-    MIG,
-    MIXED_SIZE,
-    TIME_SLICED,
-    Gpu,
-    Holder,
-    Node,
-    Slot,
-    could_be,
-)
-from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.profile import Key, parse_or_none
-from ansible_collections.vgpu.fleet.plugins.module_utils.planning.capacity import (
+from ..errors import join_names
+from ..fleet.model import MIG, MIXED_SIZE, TIME_SLICED, Gpu, Holder, Node, Slot, could_be
+from ..fleet.profile import Key, parse_or_none
+from ..planning.capacity import (
     UNLIMITED,
     AllowedChanges,
     Blocker,
@@ -37,8 +28,8 @@ from ansible_collections.vgpu.fleet.plugins.module_utils.planning.capacity impor
     group_of,
     keyed,
 )
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere import mixed_size
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.read import mig
+from . import mixed_size
+from .read import mig
 
 CONSOLIDATION = "consolidation"
 

@@ -16,19 +16,14 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
-from ansible_collections.vgpu.fleet.plugins.module_utils.availability.counts import Count, VmHolding
-from ansible_collections.vgpu.fleet.plugins.module_utils.errors import join_names
-from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.model import Fleet, Holder, Node, UnboundRequest
-from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.profile import parse_or_none
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.capacity import GpuClasses, HostCapacity
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.read.device_groups import GroupOffer
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.read.fleet import (
-    Snapshot,
-    gpu_name,
-    offers,
-    pinned_by_type,
-)
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.result.records import spellings
+from ..availability.counts import Count, VmHolding
+from ..errors import join_names
+from ..fleet.model import Fleet, Holder, Node, UnboundRequest
+from ..fleet.profile import parse_or_none
+from .capacity import GpuClasses, HostCapacity
+from .read.device_groups import GroupOffer
+from .read.fleet import Snapshot, gpu_name, offers, pinned_by_type
+from .result.records import spellings
 
 State = dict[str, HostCapacity]
 

@@ -15,8 +15,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ansible_collections.vgpu.fleet.plugins.module_utils.errors import FleetError, join_names
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.unparsed import UnparsedFault
+from ..errors import FleetError, join_names
+from .unparsed import UnparsedFault
 
 NameOf = Callable[[Any], str]
 

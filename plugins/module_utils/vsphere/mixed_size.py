@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
 
-from ansible_collections.vgpu.fleet.plugins.module_utils.fleet import catalog
-from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.profile import parse_or_none
+from ..fleet import catalog
+from ..fleet.profile import parse_or_none
 
 MIB_PER_GIB = 1024
 # The driver's limit for vGPUs on one time-sliced GPU.

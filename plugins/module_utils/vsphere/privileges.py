@@ -9,13 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.faults import (
-    PERMISSION_HINT,
-    Operation,
-    VsphereError,
-    moid_of,
-)
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.session import Session
+from .faults import PERMISSION_HINT, Operation, VsphereError, moid_of
+from .session import Session
 
 Needs = Mapping[Any, Iterable[str]]
 
@@ -59,6 +54,6 @@ def _held(session: Session, wanted: Mapping[Any, list[str]]) -> tuple[str, dict[
     except VsphereError:
         return "", {}
     return str(current.userName), {
-        moid_of(entry.entity): {one.privId for one in entry.privAvailability or [] if one.isGranted}
+        moid_of(entry.entity): {privilege.privId for privilege in entry.privAvailability or [] if privilege.isGranted}
         for entry in answer or []
     }

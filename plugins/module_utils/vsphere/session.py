@@ -16,17 +16,10 @@ from http.client import HTTPException
 from threading import Lock
 from typing import Any, TypeVar
 
-from ansible_collections.vgpu.fleet.plugins.module_utils.errors import FleetError
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.faults import (
-    NOT_SUPPORTED,
-    UNREADABLE,
-    Operation,
-    VsphereError,
-    error_from,
-    moid_of,
-)
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.names import real_name
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.unparsed import UnparsedFault, faults_in, named_fault
+from ..errors import FleetError
+from .faults import NOT_SUPPORTED, UNREADABLE, Operation, VsphereError, error_from, moid_of
+from .names import real_name
+from .unparsed import UnparsedFault, faults_in, named_fault
 
 T = TypeVar("T")
 

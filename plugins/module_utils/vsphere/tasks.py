@@ -10,15 +10,10 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from ansible_collections.vgpu.fleet.plugins.module_utils.errors import FleetError
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere import waiting as watch
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.faults import (
-    Operation,
-    VsphereError,
-    error_from,
-    moid_of,
-)
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.session import Properties, Session
+from ..errors import FleetError
+from . import waiting as watch
+from .faults import Operation, VsphereError, error_from, moid_of
+from .session import Properties, Session
 
 STATE = ["info.state"]
 ENDING = ["info.error", "info.result"]

@@ -12,9 +12,9 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Any
 
-from ansible_collections.vgpu.fleet.plugins.module_utils.progress import reporting
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.faults import Operation
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.session import Properties, Session
+from ..progress import reporting
+from .faults import Operation
+from .session import Properties, Session
 
 # Maximum duration of one request, so that proxies do not close the connection.
 MAX_WAIT_SECONDS = 60

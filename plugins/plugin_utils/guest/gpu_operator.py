@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from ansible_collections.vgpu.fleet.plugins.plugin_utils.guest.objects import gpus_of, why
+from .objects import gpus_of, why
 
 # The operator sets this label on nodes on which it found a GPU.
 PRESENT_LABEL = "nvidia.com/gpu.present"

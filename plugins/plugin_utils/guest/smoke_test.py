@@ -11,15 +11,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from ansible_collections.vgpu.fleet.plugins.plugin_utils.guest import licence as licences
-from ansible_collections.vgpu.fleet.plugins.plugin_utils.guest.objects import (
-    RESOURCE,
-    SHARED_RESOURCE,
-    gpus_of,
-    resource_of,
-    shares_gpus,
-    why,
-)
+from . import licence as licences
+from .objects import RESOURCE, SHARED_RESOURCE, gpus_of, resource_of, shares_gpus, why
 
 Json = dict[str, Any]
 

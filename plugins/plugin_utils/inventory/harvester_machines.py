@@ -11,16 +11,16 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
-from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.model import HARVESTER, Gpu, Slot
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.read import snapshot as snapshots
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.read.snapshot import Snapshot
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.vm.model import VmState
-from ansible_collections.vgpu.fleet.plugins.module_utils.kube import connection as access
-from ansible_collections.vgpu.fleet.plugins.module_utils.kube.client import ApiClient
-from ansible_collections.vgpu.fleet.plugins.module_utils.rancher.client import PROXY
-from ansible_collections.vgpu.fleet.plugins.plugin_utils.inventory import machines
-from ansible_collections.vgpu.fleet.plugins.plugin_utils.inventory.addresses import interface
-from ansible_collections.vgpu.fleet.plugins.plugin_utils.inventory.machines import Record
+from ...module_utils.fleet.model import HARVESTER, Gpu, Slot
+from ...module_utils.harvester.read import snapshot as snapshots
+from ...module_utils.harvester.read.snapshot import Snapshot
+from ...module_utils.harvester.vm.model import VmState
+from ...module_utils.kube import connection as access
+from ...module_utils.kube.client import ApiClient
+from ...module_utils.rancher.client import PROXY
+from . import machines
+from .addresses import interface
+from .machines import Record
 
 Json = dict[str, Any]
 Slots = Mapping[str, tuple[Gpu, Slot]]

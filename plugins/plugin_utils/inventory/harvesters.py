@@ -10,10 +10,10 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
-from ansible_collections.vgpu.fleet.plugins.module_utils.errors import FleetError
-from ansible_collections.vgpu.fleet.plugins.module_utils.kube import connection as access
-from ansible_collections.vgpu.fleet.plugins.module_utils.kube.client import ApiClient, NotFound
-from ansible_collections.vgpu.fleet.plugins.module_utils.rancher.client import PROXY
+from ...module_utils.errors import FleetError
+from ...module_utils.kube import connection as access
+from ...module_utils.kube.client import ApiClient, NotFound
+from ...module_utils.rancher.client import PROXY
 
 Json = dict[str, Any]
 Record = dict[str, Any]

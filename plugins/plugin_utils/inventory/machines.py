@@ -12,9 +12,9 @@ from fnmatch import fnmatchcase
 from functools import cached_property
 from typing import Any
 
-from ansible_collections.vgpu.fleet.plugins.module_utils.fleet import catalog
-from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.profile import Key, parse, parse_or_none
-from ansible_collections.vgpu.fleet.plugins.plugin_utils.inventory import addresses
+from ...module_utils.fleet import catalog
+from ...module_utils.fleet.profile import Key, parse, parse_or_none
+from . import addresses
 
 Record = dict[str, Any]
 

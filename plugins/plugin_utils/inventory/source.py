@@ -14,9 +14,10 @@ from typing import Any
 
 from ansible.errors import AnsibleError, AnsibleParserError
 from ansible.plugins.inventory import BaseInventoryPlugin, Cacheable, Constructable
-from ansible_collections.vgpu.fleet.plugins.module_utils.errors import FleetError
-from ansible_collections.vgpu.fleet.plugins.plugin_utils.inventory import naming
-from ansible_collections.vgpu.fleet.plugins.plugin_utils.inventory.trust import plain, untrusted
+
+from ...module_utils.errors import FleetError
+from . import naming
+from .trust import plain, untrusted
 
 Record = dict[str, Any]
 

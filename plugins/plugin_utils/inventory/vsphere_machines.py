@@ -9,16 +9,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.model import VSPHERE
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.faults import Operation, moid_of
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.options import hosts_of
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.read import fleet as snapshots
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.read.fleet import Snapshot
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.read.inventory import VmFacts
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.session import Properties, Session
-from ansible_collections.vgpu.fleet.plugins.plugin_utils.inventory import machines
-from ansible_collections.vgpu.fleet.plugins.plugin_utils.inventory.addresses import interface, usable
-from ansible_collections.vgpu.fleet.plugins.plugin_utils.inventory.machines import Record
+from ...module_utils.fleet.model import VSPHERE
+from ...module_utils.vsphere.faults import Operation, moid_of
+from ...module_utils.vsphere.options import hosts_of
+from ...module_utils.vsphere.read import fleet as snapshots
+from ...module_utils.vsphere.read.fleet import Snapshot
+from ...module_utils.vsphere.read.inventory import VmFacts
+from ...module_utils.vsphere.session import Properties, Session
+from . import machines
+from .addresses import interface, usable
+from .machines import Record
 
 GUEST_PATHS = ("guest.ipAddress", "guest.net", "guest.guestFullName", "config.guestFullName")
 STATES = {"poweredOn": machines.RUNNING, "suspended": machines.SUSPENDED}

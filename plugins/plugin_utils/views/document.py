@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from datetime import datetime, timezone
 from typing import Any
 
-from ansible_collections.vgpu.fleet.plugins.module_utils.errors import FleetError
+from ...module_utils.errors import FleetError
 
 FORMAT = "vgpu.fleet/v1"
 

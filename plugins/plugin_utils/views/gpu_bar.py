@@ -9,15 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from ansible_collections.vgpu.fleet.plugins.plugin_utils.views.markup import (
-    STATE_WORDS,
-    fitting,
-    gib,
-    number,
-    percent,
-    state_counts,
-    text,
-)
+from .markup import STATE_WORDS, fitting, gib, number, percent, state_counts, text
 
 Json = Mapping[str, Any]
 Colour = Callable[[str], str]

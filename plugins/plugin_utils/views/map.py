@@ -19,16 +19,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from ansible_collections.vgpu.fleet.plugins.plugin_utils.views.gpu_bar import (
-    PATTERNS,
-    gpu_bar,
-    holder_words,
-    miniatures,
-    scale,
-    swatch,
-    unsaid_fits,
-)
-from ansible_collections.vgpu.fleet.plugins.plugin_utils.views.markup import (
+from .gpu_bar import PATTERNS, gpu_bar, holder_words, miniatures, scale, swatch, unsaid_fits
+from .markup import (
     STATE_WORDS,
     TIMES,
     attribute_list,
@@ -44,7 +36,7 @@ from ansible_collections.vgpu.fleet.plugins.plugin_utils.views.markup import (
     state_counts,
     text,
 )
-from ansible_collections.vgpu.fleet.plugins.plugin_utils.views.record import STATES, findings_of, gpus_of, restarts_of
+from .record import STATES, findings_of, gpus_of, restarts_of
 
 Json = Mapping[str, Any]
 

@@ -14,7 +14,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from ansible_collections.vgpu.fleet.plugins.plugin_utils.views.record import STATES
+from .record import STATES
 
 Json = Mapping[str, Any]
 

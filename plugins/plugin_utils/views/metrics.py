@@ -14,9 +14,9 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from ansible_collections.vgpu.fleet.plugins.module_utils.errors import FleetError
-from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.model import HARVESTER, VSPHERE
-from ansible_collections.vgpu.fleet.plugins.plugin_utils.views.record import findings_of, gpus_of
+from ...module_utils.errors import FleetError
+from ...module_utils.fleet.model import HARVESTER, VSPHERE
+from .record import findings_of, gpus_of
 
 Record = Mapping[str, Any]
 Labels = Mapping[str, str]

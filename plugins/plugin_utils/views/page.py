@@ -15,9 +15,9 @@ from collections.abc import Mapping
 from datetime import datetime, timezone
 from typing import Any
 
-from ansible_collections.vgpu.fleet.plugins.module_utils.errors import FleetError
-from ansible_collections.vgpu.fleet.plugins.plugin_utils.views.document import document
-from ansible_collections.vgpu.fleet.plugins.plugin_utils.views.map import fleet_map, plan_map
+from ...module_utils.errors import FleetError
+from .document import document
+from .map import fleet_map, plan_map
 
 Json = dict[str, Any]
 

@@ -18,22 +18,11 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.model import (
-    HARVESTER,
-    Fleet,
-    Gpu,
-    Holder,
-    Slot,
-    UnboundRequest,
-)
-from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.profile import parse_or_none
-from ansible_collections.vgpu.fleet.plugins.module_utils.planning.steps import Step, after_steps
-from ansible_collections.vgpu.fleet.plugins.plugin_utils.views.record import (
-    fleet_record,
-    platform_of,
-    short_name,
-)
-from ansible_collections.vgpu.fleet.plugins.plugin_utils.views.vsphere_plan import vsphere_plan
+from ...module_utils.fleet.model import HARVESTER, Fleet, Gpu, Holder, Slot, UnboundRequest
+from ...module_utils.fleet.profile import parse_or_none
+from ...module_utils.planning.steps import Step, after_steps
+from .record import fleet_record, platform_of, short_name
+from .vsphere_plan import vsphere_plan
 
 Json = dict[str, Any]
 Result = Mapping[str, Any]

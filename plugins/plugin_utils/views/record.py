@@ -20,22 +20,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
-from ansible_collections.vgpu.fleet.plugins.module_utils.availability.counts import Availability
-from ansible_collections.vgpu.fleet.plugins.module_utils.errors import FleetError
-from ansible_collections.vgpu.fleet.plugins.module_utils.fleet import catalog
-from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.mig import (
-    geometry_of,
-    served_type,
-    size_of,
-)
-from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.model import HARVESTER, MIG, VSPHERE, Fleet, Gpu, Node
-from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.profile import parse_or_none
-from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.shared_instances import known_use, shared_layouts
-from ansible_collections.vgpu.fleet.plugins.module_utils.planning.capacity import (
-    AllowedChanges,
-    classify_slots,
-    max_additional,
-)
+from ...module_utils.availability.counts import Availability
+from ...module_utils.errors import FleetError
+from ...module_utils.fleet import catalog
+from ...module_utils.fleet.mig import geometry_of, served_type, size_of
+from ...module_utils.fleet.model import HARVESTER, MIG, VSPHERE, Fleet, Gpu, Node
+from ...module_utils.fleet.profile import parse_or_none
+from ...module_utils.fleet.shared_instances import known_use, shared_layouts
+from ...module_utils.planning.capacity import AllowedChanges, classify_slots, max_additional
 
 Record = dict[str, Any]
 Result = Mapping[str, Any]

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from ansible_collections.vgpu.fleet.plugins.module_utils.errors import FleetError
+from ...module_utils.errors import FleetError
 
 MODE = 0o644
 OUTPUT_VARIABLE = "vgpu_fleet_output_dir"

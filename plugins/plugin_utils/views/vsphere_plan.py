@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from ansible_collections.vgpu.fleet.plugins.plugin_utils.views.record import fleet_record, short_name
+from .record import fleet_record, short_name
 
 Json = dict[str, Any]
 Result = Mapping[str, Any]

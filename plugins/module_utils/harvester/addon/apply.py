@@ -13,33 +13,18 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-from ansible_collections.vgpu.fleet.plugins.module_utils.errors import FleetError, did_you_mean, join_names
-from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.profile_resolver import ProfileResolver
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester import paths as r
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.addon import model as addons
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.addon.model import Addon, AddonFailed, AddonPlan
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.apply.certain_causes import CertainCauses
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.apply.diagnosis import is_ready
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.read.launcher_pods import read_launcher_pods
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.read.vm_usage import (
-    Device,
-    Pods,
-    VmUsage,
-    is_live,
-    pod_resources,
-    requested,
-    started_with,
-    vm_of_pod,
-)
-from ansible_collections.vgpu.fleet.plugins.module_utils.kube.client import (
-    AdmissionDenied,
-    ApiClient,
-    Conflict,
-    Json,
-    NotFound,
-)
-from ansible_collections.vgpu.fleet.plugins.module_utils.kube.objects import ObjectList
-from ansible_collections.vgpu.fleet.plugins.module_utils.kube.watcher import Watcher
+from ...errors import FleetError, did_you_mean, join_names
+from ...fleet.profile_resolver import ProfileResolver
+from ...kube.client import AdmissionDenied, ApiClient, Conflict, Json, NotFound
+from ...kube.objects import ObjectList
+from ...kube.watcher import Watcher
+from .. import paths as r
+from ..apply.certain_causes import CertainCauses
+from ..apply.diagnosis import is_ready
+from ..read.launcher_pods import read_launcher_pods
+from ..read.vm_usage import Device, Pods, VmUsage, is_live, pod_resources, requested, started_with, vm_of_pod
+from . import model as addons
+from .model import Addon, AddonFailed, AddonPlan
 
 IN_PROGRESS = "existing operation is in progress"
 CANNOT_DISABLE = "addon cannot be disabled as"
@@ -52,6 +37,9 @@ SKIP_CHECK = {
     r.DRIVER_ADDON: "harvesterhci.io/skipNvidiaDriverToolkitAddonWebhookCheck",
 }
 PAUSE = 0.5
+# Controllers write the status of an addon, so some conflicts are normal.
+CONFLICTS = 10
+CONFLICT_PAUSE = 0.05
 # The controller scans the nodes every 30 s, and when it starts.
 SCAN_SECONDS = 45.0
 
@@ -116,7 +104,7 @@ class AddonSnapshot:
     def addon(self, request: AddonRequest) -> Addon:
         item = self.addons.items.get(f"{request.namespace}/{request.name}")
         if item is None:
-            names = [one["metadata"]["name"] for one in self.addons.items.values()]
+            names = [addon["metadata"]["name"] for addon in self.addons.items.values()]
             alike = did_you_mean(request.name, names, limit=1)
             raise AddonNotFound(
                 f"There is no addon {request.name} in namespace {request.namespace}.",
@@ -146,11 +134,13 @@ class AddonSnapshot:
 
     def _driver_avoids_reserved_nodes(self) -> bool:
         """Return whether the driver's DaemonSet leaves out reserved nodes. Only the charts of Harvester 1.9 do so."""
-        drivers = [Addon.of(one) for one in self.addons.items.values() if one["metadata"]["name"] == r.DRIVER_ADDON]
+        drivers = [
+            Addon.of(addon) for addon in self.addons.items.values() if addon["metadata"]["name"] == r.DRIVER_ADDON
+        ]
         keys = [f"{driver.namespace}/{driver.workload}" for driver in drivers]
         found = [self.daemon_sets.items[key] for key in keys if key in self.daemon_sets.items]
         # Before the DaemonSet exists, it is unknown. Then the task does not insist on a driver on these nodes.
-        return not found or any(r.BARE_METAL_LABEL in json.dumps(_affinity(one)) for one in found)
+        return not found or any(r.BARE_METAL_LABEL in json.dumps(_affinity(workload)) for workload in found)
 
 
 @dataclass(frozen=True)
@@ -349,6 +339,7 @@ class AddonOperation:
     # Applying
     def _write(self, planned: AddonPlan, reading: AddonSnapshot, seen: Watcher) -> tuple[AddonPlan, str]:
         """Return the applied plan, and the addon's revision after the write if Harvester will change it further."""
+        conflicts = 0
         while planned.changed:
             if not seen.until(lambda: not self._seen(seen).in_progress):
                 raise AddonTimeout(
@@ -367,7 +358,15 @@ class AddonOperation:
                 # Harvester does not act on the values of a disabled addon.
                 follows = planned.before.enabled or planned.after.enabled
                 return planned, Addon.of(written).revision if follows else ""
-            except Conflict:
+            except Conflict as error:
+                conflicts += 1
+                if conflicts == CONFLICTS:
+                    raise Conflict(
+                        f"Addon {self._request.name} changes faster than it can be written.",
+                        status=error.status,
+                        hint="Run it again.",
+                    ) from error
+                time.sleep(CONFLICT_PAUSE * conflicts)
                 seen.put(self._addons_path, self._api.get(self._path))
             except AdmissionDenied as error:
                 if IN_PROGRESS not in error.message or not seen.seconds_left:
@@ -503,7 +502,7 @@ def _has_host_devices(pod: Json) -> bool:
 
 def _is_ready(pod: Json) -> bool:
     conditions = (pod.get("status") or {}).get("conditions") or []
-    return any(one.get("type") == "Ready" and one.get("status") == "True" for one in conditions)
+    return any(condition.get("type") == "Ready" and condition.get("status") == "True" for condition in conditions)
 
 
 def _pod_trouble(pod: Json) -> str:

@@ -13,8 +13,9 @@ from functools import cached_property
 from typing import Any
 
 from ansible.module_utils.common.dict_transformations import dict_merge
-from ansible_collections.vgpu.fleet.plugins.module_utils.errors import FleetError
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester import paths as r
+
+from ...errors import FleetError
+from .. import paths as r
 
 Json = dict[str, Any]
 
@@ -67,7 +68,7 @@ class Addon:
     @classmethod
     def of(cls, item: Json) -> Addon:
         metadata, spec, status = item["metadata"], item.get("spec") or {}, item.get("status") or {}
-        conditions = {one.get("type"): one for one in status.get("conditions") or []}
+        conditions = {condition.get("type"): condition for condition in status.get("conditions") or []}
         failed = conditions.get("OperationFailed", {})
         annotations = metadata.get("annotations") or {}
         return cls(

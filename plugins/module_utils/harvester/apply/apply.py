@@ -10,17 +10,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ansible_collections.vgpu.fleet.plugins.module_utils.errors import join_names
-from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.model import Fleet
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester import paths as r
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.cluster import Cluster
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.conditions import Condition, VgpuTypePermitted
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.read.permitted_devices import REPAIR_HINT
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.read.snapshot import Snapshot
-from ansible_collections.vgpu.fleet.plugins.module_utils.planning.steps import Step
+from ...errors import join_names
+from ...fleet.model import Fleet
+from ...planning.steps import Step
+from .. import paths as r
+from ..cluster import Cluster
+from ..conditions import Condition, VgpuTypePermitted
+from ..read.permitted_devices import REPAIR_HINT
+from ..read.snapshot import Snapshot
 
 if TYPE_CHECKING:
-    from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.apply.layout_journal import LayoutJournal
+    from .layout_journal import LayoutJournal
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ def apply_steps(
     ):
         return _predicted(cluster, steps, conditions, after, wait=wait)
     # Most tasks have nothing to apply and do not need the runner.
-    from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.apply import runner
+    from . import runner
 
     if check_mode:
         runner.dry_run(cluster.api, cluster.snapshot, steps)
@@ -100,6 +100,6 @@ def _unpermitted(cluster: Cluster, conditions: Sequence[Condition]) -> list[str]
 def _refuse_held(cluster: Cluster, steps: Sequence[Step]) -> None:
     gpus = [cluster.snapshot.gpus.items[name] for name in sorted({step.gpu for step in steps})]
     if any(r.JOURNAL_ANNOTATION in (gpu["metadata"].get("annotations") or {}) for gpu in gpus):
-        from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.apply import journal
+        from . import journal
 
         journal.refuse_held(gpus=gpus)

@@ -9,16 +9,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Iterable
 
-from ansible_collections.vgpu.fleet.plugins.module_utils.errors import FleetError
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester import paths as r
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.apply.diagnosis import (
-    DRIVER_POD,
-    driver_pods,
-    is_ready,
-    waiting_reason,
-)
-from ansible_collections.vgpu.fleet.plugins.module_utils.kube.client import ApiClient, Json
-from ansible_collections.vgpu.fleet.plugins.module_utils.kube.objects import ObjectList
+from ...errors import FleetError
+from ...kube.client import ApiClient, Json
+from ...kube.objects import ObjectList
+from .. import paths as r
+from .diagnosis import DRIVER_POD, driver_pods, is_ready, waiting_reason
 
 # A restarted kubelet or an overloaded node recovers within this time.
 NOT_READY_SECONDS = 60.0

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
 
-from ansible_collections.vgpu.fleet.plugins.module_utils.errors import FleetError, join_names
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester import paths as r
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.read.snapshot import parent_of
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.read.vm_usage import broken_notes
-from ansible_collections.vgpu.fleet.plugins.module_utils.kube.client import ApiClient, Json
-from ansible_collections.vgpu.fleet.plugins.module_utils.kube.objects import ObjectList
+from ...errors import FleetError, join_names
+from ...kube.client import ApiClient, Json
+from ...kube.objects import ObjectList
+from .. import paths as r
+from ..read.snapshot import parent_of
+from ..read.vm_usage import broken_notes
 
 PLACEHOLDER = "HTTPENDPOINT"
 DRIVER_POD = ("app", "nvidia-driver-daemonset")
@@ -71,9 +71,9 @@ class Diagnosis:
                 continue
             status = addon.get("status") or {}
             failed = [
-                one.get("message") or one.get("reason") or ""
-                for one in status.get("conditions") or []
-                if one.get("type") == "OperationFailed" and one.get("status") == "True"
+                condition.get("message") or condition.get("reason") or ""
+                for condition in status.get("conditions") or []
+                if condition.get("type") == "OperationFailed" and condition.get("status") == "True"
             ]
             if failed:
                 yield f"The addon {name} failed: {failed[0]}".rstrip(": ")
@@ -170,7 +170,7 @@ class Diagnosis:
 def is_ready(item: Json) -> bool:
     """Return whether a node or a pod has the condition Ready."""
     conditions = (item.get("status") or {}).get("conditions") or []
-    return any(one.get("type") == "Ready" and one.get("status") == "True" for one in conditions)
+    return any(condition.get("type") == "Ready" and condition.get("status") == "True" for condition in conditions)
 
 
 def driver_pods(pods: Iterable[Json]) -> list[Json]:
@@ -190,7 +190,7 @@ def waiting_reason(pod: Json) -> tuple[str, str]:
 def _belongs(pod: Json, label: tuple[str, str], owner: str) -> bool:
     key, value = label
     metadata = pod["metadata"]
-    owners = {one.get("name") for one in metadata.get("ownerReferences") or []}
+    owners = {reference.get("name") for reference in metadata.get("ownerReferences") or []}
     return (metadata.get("labels") or {}).get(key) == value or owner in owners
 
 
@@ -199,7 +199,7 @@ def _trouble(pod: Json) -> str:
     if is_ready(pod):
         return ""
     status = pod.get("status") or {}
-    conditions = {one["type"]: one for one in status.get("conditions") or []}
+    conditions = {condition["type"]: condition for condition in status.get("conditions") or []}
     reason, detail = waiting_reason(pod)
     if reason:
         return f"is not ready: {reason}" + (f" ({detail})" if detail else "")

@@ -11,13 +11,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ansible_collections.vgpu.fleet.plugins.module_utils.errors import FleetError
-from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.profile import parse_or_none
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester import paths as r
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.read.snapshot import Snapshot, parent_of, skips_mig
-from ansible_collections.vgpu.fleet.plugins.module_utils.kube.client import Json
-from ansible_collections.vgpu.fleet.plugins.module_utils.planning.capacity import Group, group_of
-from ansible_collections.vgpu.fleet.plugins.module_utils.planning.steps import ENABLE, Step
+from ...errors import FleetError
+from ...fleet.profile import parse_or_none
+from ...kube.client import Json
+from ...planning.capacity import Group, group_of
+from ...planning.steps import ENABLE, Step
+from .. import paths as r
+from ..read.snapshot import Snapshot, parent_of, skips_mig
 
 KINDS = {r.VGPUS: "vGPU", r.GPUS: "GPU", r.MIG_CONFIGURATIONS: "MIG configuration"}
 # The API server takes a field manager's name from the client's User-Agent.
@@ -70,8 +70,8 @@ def decision(path: str, item: Json) -> Decision:
         # The type and the instances have no meaning while the device is disabled.
         return Decision(enabled)
     if path == r.MIG_CONFIGURATIONS:
-        entries = [(one.get("name", ""), one.get("requested") or 0) for one in spec.get("profileSpec") or []]
-        return Decision(enabled, tuple(sorted(one for one in entries if one[1])))
+        entries = [(entry.get("name", ""), entry.get("requested") or 0) for entry in spec.get("profileSpec") or []]
+        return Decision(enabled, tuple(sorted(entry for entry in entries if entry[1])))
     return Decision(enabled, (("type", spec.get("vGPUTypeName") or "no type"),))
 
 

@@ -24,11 +24,11 @@ from datetime import datetime, timezone
 from types import TracebackType
 from typing import Any
 
-from ansible_collections.vgpu.fleet.plugins.module_utils.errors import FleetError, join_names
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester import paths as r
-from ansible_collections.vgpu.fleet.plugins.module_utils.kube.client import ApiClient, Conflict, Json, NotFound
-from ansible_collections.vgpu.fleet.plugins.module_utils.kube.objects import key_of
-from ansible_collections.vgpu.fleet.plugins.module_utils.progress import reporting
+from ...errors import FleetError, join_names
+from ...kube.client import ApiClient, Conflict, Json, NotFound
+from ...kube.objects import key_of
+from ...progress import reporting
+from .. import paths as r
 
 JOURNAL = r.JOURNAL_ANNOTATION
 # Changes every few seconds while the run is active. A change can be detected without comparing clocks.

@@ -10,21 +10,18 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
-from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.model import Fleet
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester import paths as r
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.apply.apply import ApplyResult
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.apply.task import GpuRequest, GpuTask, P, P_co
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.cluster import Cluster
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.read.snapshot import Snapshot
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.settled_plan import Planned
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.time_limit import TimeLimit
-from ansible_collections.vgpu.fleet.plugins.module_utils.planning.steps import Step
+from ...fleet.model import Fleet
+from ...planning.steps import Step
+from .. import paths as r
+from ..cluster import Cluster
+from ..read.snapshot import Snapshot
+from ..settled_plan import Planned
+from ..time_limit import TimeLimit
+from .apply import ApplyResult
+from .task import GpuRequest, GpuTask, P, P_co
 
 if TYPE_CHECKING:
-    from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.apply.layout_journal import (
-        GpuLayout,
-        LayoutJournal,
-    )
+    from .layout_journal import GpuLayout, LayoutJournal
 
 # Options that do not change the target of a task.
 NOT_IN_REQUEST = frozenset({"wait", "wait_timeout", "fail_fast", "take_over"})
@@ -82,7 +79,7 @@ class JournaledTask(GpuTask):
         gpus = self.cluster.snapshot.gpus.items.values()
         if any(r.JOURNAL_ANNOTATION in (gpu["metadata"].get("annotations") or {}) for gpu in gpus):
             # Most tasks find no journal.
-            from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.apply import layout_journal
+            from . import layout_journal
 
             journal = self._journal()
             with journal.keeper:
@@ -122,6 +119,6 @@ class JournaledTask(GpuTask):
         return bool(self.finished or self.undone)
 
     def _journal(self) -> LayoutJournal:
-        from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.apply.layout_journal import LayoutJournal
+        from .layout_journal import LayoutJournal
 
         return LayoutJournal(self.cluster.api, self.request, self.description)

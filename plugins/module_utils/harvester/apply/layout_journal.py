@@ -16,24 +16,11 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ansible_collections.vgpu.fleet.plugins.module_utils.errors import FleetError, join_names
-from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.mig import format_instances, read_wanted
-from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.model import MIG, TIME_SLICED, Gpu, Slot
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.apply import journal
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.apply.apply import apply_steps
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.apply.journal import (
-    CHANGING,
-    STOPPED,
-    UNDOING,
-    Entry,
-)
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.cluster import Cluster
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.decide.in_use import DeviceInUse
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.mig_conditions import configuration
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.read.snapshot import Snapshot, skips_mig
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.settled_plan import plan_when_settled
-from ansible_collections.vgpu.fleet.plugins.module_utils.kube.client import ApiClient, Json
-from ansible_collections.vgpu.fleet.plugins.module_utils.planning.steps import (
+from ...errors import FleetError, join_names
+from ...fleet.mig import format_instances, read_wanted
+from ...fleet.model import MIG, TIME_SLICED, Gpu, Slot
+from ...kube.client import ApiClient, Json
+from ...planning.steps import (
     CORRECT,
     CREATE_MIG_INSTANCES,
     DISABLE,
@@ -46,6 +33,14 @@ from ansible_collections.vgpu.fleet.plugins.module_utils.planning.steps import (
     after_steps,
     partitioning,
 )
+from ..cluster import Cluster
+from ..decide.in_use import DeviceInUse
+from ..mig_conditions import configuration
+from ..read.snapshot import Snapshot, skips_mig
+from ..settled_plan import plan_when_settled
+from . import journal
+from .apply import apply_steps
+from .journal import CHANGING, STOPPED, UNDOING, Entry
 
 TAKING = (DISABLE, REMOVE_MIG_INSTANCES, DISABLE_SRIOV)
 BUILDING = (ENABLE, CREATE_MIG_INSTANCES, ENABLE_SRIOV)
@@ -85,10 +80,10 @@ class GpuLayout:
 
     def as_dict(self) -> Json:
         return {
-            "vgpus": [list(one) for one in self.vgpus],
+            "vgpus": [list(vgpu) for vgpu in self.vgpus],
             "sriov": self.sriov,
             "mode": self.mode,
-            "instances": [list(one) for one in self.instances],
+            "instances": [list(instance) for instance in self.instances],
             "owners": dict(self.owners),
         }
 

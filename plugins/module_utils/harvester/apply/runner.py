@@ -15,54 +15,14 @@ from functools import partial
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ansible_collections.vgpu.fleet.plugins.module_utils.errors import FleetError, join_names
-from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.mig import read_wanted
-from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.model import TIME_SLICED
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester import paths as r
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.apply.certain_causes import CertainCauses
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.apply.diagnosis import Diagnosis
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.apply.foreign_writes import ForeignWrites, decision
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.conditions import (
-    Condition,
-    NodeAllocatable,
-    ObjectLookup,
-    SriovDisabled,
-    SriovEnabled,
-    VgpuConfigured,
-    VgpuRemoved,
-    VgpuTypeAvailable,
-    VgpuTypePermitted,
-)
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.mig_conditions import (
-    MigConfigAvailable,
-    MigDisabled,
-    MigInstancesReady,
-    MigInstancesRemoved,
-    configuration,
-)
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.read.mig_configuration import (
-    DISABLING,
-    OUT_OF_SYNC,
-    enabling,
-)
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.read.permitted_devices import (
-    REPAIR_HINT,
-    entries_of,
-    restored,
-)
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.read.snapshot import OBSERVABLE, Snapshot, parent_of
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.time_limit import SECONDS_PER_CLAIM
-from ansible_collections.vgpu.fleet.plugins.module_utils.kube.client import (
-    AdmissionDenied,
-    ApiClient,
-    Conflict,
-    Forbidden,
-    Json,
-)
-from ansible_collections.vgpu.fleet.plugins.module_utils.kube.connection import BadConnection
-from ansible_collections.vgpu.fleet.plugins.module_utils.kube.objects import ObjectList
-from ansible_collections.vgpu.fleet.plugins.module_utils.kube.watcher import Watcher
-from ansible_collections.vgpu.fleet.plugins.module_utils.planning.steps import (
+from ...errors import FleetError, join_names
+from ...fleet.mig import read_wanted
+from ...fleet.model import TIME_SLICED
+from ...kube.client import AdmissionDenied, ApiClient, Conflict, Forbidden, Json
+from ...kube.connection import BadConnection
+from ...kube.objects import ObjectList
+from ...kube.watcher import Watcher
+from ...planning.steps import (
     CORRECT,
     CREATE_MIG_INSTANCES,
     DISABLE,
@@ -73,9 +33,29 @@ from ansible_collections.vgpu.fleet.plugins.module_utils.planning.steps import (
     SET_MODE,
     Step,
 )
+from .. import paths as r
+from ..conditions import (
+    Condition,
+    NodeAllocatable,
+    ObjectLookup,
+    SriovDisabled,
+    SriovEnabled,
+    VgpuConfigured,
+    VgpuRemoved,
+    VgpuTypeAvailable,
+    VgpuTypePermitted,
+)
+from ..mig_conditions import MigConfigAvailable, MigDisabled, MigInstancesReady, MigInstancesRemoved, configuration
+from ..read.mig_configuration import DISABLING, OUT_OF_SYNC, enabling
+from ..read.permitted_devices import REPAIR_HINT, entries_of, restored
+from ..read.snapshot import OBSERVABLE, Snapshot, parent_of
+from ..time_limit import SECONDS_PER_CLAIM
+from .certain_causes import CertainCauses
+from .diagnosis import Diagnosis
+from .foreign_writes import ForeignWrites, decision
 
 if TYPE_CHECKING:
-    from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.apply.layout_journal import LayoutJournal
+    from .layout_journal import LayoutJournal
 
 # Maximum number of GPUs that are changed in parallel. Each is a thread that mostly waits.
 SIDE_BY_SIDE = 256
@@ -344,7 +324,7 @@ class StepRunner:
         actions = {step.action for step in chain}
         if actions == {ENABLE}:
             wanted = [VgpuTypeAvailable(step.slot or "", step.node, step.after or "", self.version) for step in chain]
-            return any(one.missing(self._snapshot) for one in wanted)
+            return any(condition.missing(self._snapshot) for condition in wanted)
         return len(chain) > 1 and actions != {DISABLE}
 
     def _listings(self, steps: Sequence[Step], conditions: Sequence[Condition]) -> Mapping[str, ObjectList]:
@@ -359,7 +339,7 @@ class StepRunner:
             listings[r.GPUS] = snapshot.gpus
         if of_gpus and snapshot.version.has_mig:
             listings[r.MIG_CONFIGURATIONS] = snapshot.mig
-        if snapshot.kubevirts is not None and any(isinstance(one, VgpuTypePermitted) for one in conditions):
+        if snapshot.kubevirts is not None and any(isinstance(item, VgpuTypePermitted) for item in conditions):
             listings[r.KUBEVIRTS] = snapshot.kubevirts
         return listings
 
@@ -568,22 +548,22 @@ class StepRunner:
     def _moving(self, seen: Watcher, gpus: Collection[str]) -> list[str]:
         """Describe what Harvester still works on: the claims that nodes remove, and other GPUs that change."""
         # Import here: only timeouts need this.
-        from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.read import settling
+        from ..read import settling
 
         lists: dict[str, Any] = {OBSERVABLE[path]: seen.listing(path) for path in self._watched}
         snapshot = replace(self._snapshot, **lists)
-        moving = [one for one in settling.unsettled(snapshot, gpus, self._api.now) if one.moving]
+        moving = [gpu for gpu in settling.unsettled(snapshot, gpus, self._api.now) if gpu.moving]
         going = Counter(
             (claim.get("spec") or {}).get("nodeName", "")
             for claim in snapshot.claims.items.values()
             if "deletionTimestamp" in claim["metadata"]
         )
-        nodes = [node for node in sorted({one.node for one in moving}) if going[node]]
+        nodes = [node for node in sorted({unsettled.node for unsettled in moving}) if going[node]]
         return [
             f"node {node} removes {going[node]} claims of vGPUs, one after the other, and needs about"
             f" {going[node] * SECONDS_PER_CLAIM:g} s more"
             for node in nodes
-        ] + [f"GPU {one.gpu} ({one.reason})" for one in moving if one.node not in nodes][:NAMED]
+        ] + [f"GPU {unsettled.gpu} ({unsettled.reason})" for unsettled in moving if unsettled.node not in nodes][:NAMED]
 
     def _gpu_of(self, condition: Condition) -> str:
         if isinstance(condition, ABOUT_GPUS):

@@ -10,17 +10,17 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.model import Fleet
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.apply.apply import ApplyResult, apply_steps
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.cluster import Cluster
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.conditions import Condition
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.read.snapshot import Snapshot
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.settled_plan import Planned, plan_when_settled
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.time_limit import TimeLimit
-from ansible_collections.vgpu.fleet.plugins.module_utils.planning.steps import Step
+from ...fleet.model import Fleet
+from ...planning.steps import Step
+from ..cluster import Cluster
+from ..conditions import Condition
+from ..read.snapshot import Snapshot
+from ..settled_plan import Planned, plan_when_settled
+from ..time_limit import TimeLimit
+from .apply import ApplyResult, apply_steps
 
 if TYPE_CHECKING:
-    from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.apply.layout_journal import LayoutJournal
+    from .layout_journal import LayoutJournal
 
 
 class GpuPlan(Protocol):

@@ -10,39 +10,17 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from ansible_collections.vgpu.fleet.plugins.module_utils.errors import (
-    FleetError,
-    InvalidDemand,
-    did_you_mean,
-    join_names,
-)
-from ansible_collections.vgpu.fleet.plugins.module_utils.fleet import catalog
-from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.mig import (
-    InstanceSize,
-    format_instances,
-    geometry_of,
-    size_of,
-)
-from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.model import MIG, Fleet, Gpu, Slot, could_be
-from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.profile import Key, parse, parse_or_none
-from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.shared_instances import shared_layouts
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.decide.in_use import DeviceInUse, check_claims
-from ansible_collections.vgpu.fleet.plugins.module_utils.planning.capacity import (
-    foreign_instances,
-    framebuffer_of,
-    group_of,
-    instances_of,
-)
-from ansible_collections.vgpu.fleet.plugins.module_utils.planning.plan import Plan, known_profiles
-from ansible_collections.vgpu.fleet.plugins.module_utils.planning.request import Policy
-from ansible_collections.vgpu.fleet.plugins.module_utils.planning.steps import (
-    CORRECT,
-    DISABLE,
-    ENABLE,
-    ENABLE_SRIOV,
-    Step,
-    partitioning,
-)
+from ...errors import FleetError, InvalidDemand, did_you_mean, join_names
+from ...fleet import catalog
+from ...fleet.mig import InstanceSize, format_instances, geometry_of, size_of
+from ...fleet.model import MIG, Fleet, Gpu, Slot, could_be
+from ...fleet.profile import Key, parse, parse_or_none
+from ...fleet.shared_instances import shared_layouts
+from ...planning.capacity import foreign_instances, framebuffer_of, group_of, instances_of
+from ...planning.plan import Plan, known_profiles
+from ...planning.request import Policy
+from ...planning.steps import CORRECT, DISABLE, ENABLE, ENABLE_SRIOV, Step, partitioning
+from .in_use import DeviceInUse, check_claims
 
 
 class UnknownDevice(FleetError):

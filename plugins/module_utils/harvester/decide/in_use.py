@@ -11,16 +11,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ansible_collections.vgpu.fleet.plugins.module_utils.errors import FleetError, join_names
-from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.model import (
-    Fleet,
-    Gpu,
-    Holder,
-    Node,
-    Slot,
-    UnboundRequest,
-)
-from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.profile import Key, parse_or_none
+from ...errors import FleetError, join_names
+from ...fleet.model import Fleet, Gpu, Holder, Node, Slot, UnboundRequest
+from ...fleet.profile import Key, parse_or_none
 
 DETACH = (
     "Detach them first: vgpu.fleet.harvester_vgpu_vm with state: absent. A VM that runs keeps its vGPUs until it is"
@@ -112,5 +105,5 @@ def check_claims(before: Fleet, after: Fleet, action: str) -> None:
 
 
 def _amount(claim: UnboundRequest, fleet: Fleet) -> str:
-    asked = sum(one.count for one in fleet.claims if (one.holder, one.profile) == (claim.holder, claim.profile))
+    asked = sum(other.count for other in fleet.claims if (other.holder, other.profile) == (claim.holder, claim.profile))
     return f"{asked} x {claim.profile}"

@@ -12,40 +12,18 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
-from ansible_collections.vgpu.fleet.plugins.module_utils.errors import InvalidDemand, join_names
-from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.model import Fleet, Gpu, Slot
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester import paths as r
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.conditions import (
-    Condition,
-    NodeAllocatable,
-    VgpuConfigured,
-    VgpuRemoved,
-    VgpuTypePermitted,
-)
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.decide.devices import (
-    DeviceRequest,
-    belongs,
-    plan_devices,
-)
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.decide.owners import (
-    checked_owner,
-    marked,
-    refuse_others,
-    with_others_bound,
-)
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.read.snapshot import Snapshot
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.version import HarvesterVersion
-from ansible_collections.vgpu.fleet.plugins.module_utils.planning import plan as planner
-from ansible_collections.vgpu.fleet.plugins.module_utils.planning.plan import Plan
-from ansible_collections.vgpu.fleet.plugins.module_utils.planning.request import (
-    PER_FLEET,
-    Demand,
-    Policy,
-    patterns,
-    refuse_empty,
-    selected,
-)
-from ansible_collections.vgpu.fleet.plugins.module_utils.planning.steps import ENABLE, Step
+from ...errors import InvalidDemand, join_names
+from ...fleet.model import Fleet, Gpu, Slot
+from ...planning import plan as planner
+from ...planning.plan import Plan
+from ...planning.request import PER_FLEET, Demand, Policy, patterns, refuse_empty, selected
+from ...planning.steps import ENABLE, Step
+from .. import paths as r
+from ..conditions import Condition, NodeAllocatable, VgpuConfigured, VgpuRemoved, VgpuTypePermitted
+from ..read.snapshot import Snapshot
+from ..version import HarvesterVersion
+from .devices import DeviceRequest, belongs, plan_devices
+from .owners import checked_owner, marked, refuse_others, with_others_bound
 
 
 @dataclass(frozen=True)

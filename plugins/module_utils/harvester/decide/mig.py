@@ -12,9 +12,9 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Protocol
 
-from ansible_collections.vgpu.fleet.plugins.module_utils.errors import FleetError, join_names
-from ansible_collections.vgpu.fleet.plugins.module_utils.fleet import catalog
-from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.mig import (
+from ...errors import FleetError, join_names
+from ...fleet import catalog
+from ...fleet.mig import (
     InstanceRequest,
     InstanceSize,
     MigGeometry,
@@ -26,46 +26,18 @@ from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.mig import (
     served_types,
     serves_nothing,
 )
-from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.model import MIG, TIME_SLICED, Fleet, Gpu, Slot
-from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.profile import board_key
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester import paths as r
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.conditions import Condition, SriovEnabled
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.decide.in_use import DeviceInUse
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.decide.sriov import (
-    GpuBlocked,
-    VgpusEnabled,
-)
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.mig_conditions import (
-    MigDisabled,
-    MigInstancesReady,
-    configuration,
-)
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.read.mig_configuration import (
-    OUT_OF_SYNC,
-    SYNCED,
-    MigConfiguration,
-)
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.read.snapshot import (
-    Snapshot,
-    mig_retried_remedy,
-    skips_mig,
-)
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.version import HarvesterVersion
-from ansible_collections.vgpu.fleet.plugins.module_utils.planning.request import (
-    GpuSelector,
-    NoSuitableGpu,
-    Patterns,
-    patterns,
-    selected,
-)
-from ansible_collections.vgpu.fleet.plugins.module_utils.planning.steps import (
-    DISABLE_SRIOV,
-    ENABLE_SRIOV,
-    REMOVE_MIG_INSTANCES,
-    SET_MODE,
-    Step,
-    partitioning,
-)
+from ...fleet.model import MIG, TIME_SLICED, Fleet, Gpu, Slot
+from ...fleet.profile import board_key
+from ...planning.request import GpuSelector, NoSuitableGpu, Patterns, patterns, selected
+from ...planning.steps import DISABLE_SRIOV, ENABLE_SRIOV, REMOVE_MIG_INSTANCES, SET_MODE, Step, partitioning
+from .. import paths as r
+from ..conditions import Condition, SriovEnabled
+from ..mig_conditions import MigDisabled, MigInstancesReady, configuration
+from ..read.mig_configuration import OUT_OF_SYNC, SYNCED, MigConfiguration
+from ..read.snapshot import Snapshot, mig_retried_remedy, skips_mig
+from ..version import HarvesterVersion
+from .in_use import DeviceInUse
+from .sriov import GpuBlocked, VgpusEnabled
 
 
 class InvalidLayout(FleetError):
@@ -404,7 +376,11 @@ class _Planning:
                     f"({boards}) has no {wanted.size.name}; it has {join_names(size.name for size in geometry.sizes)}"
                 )
             if serves_nothing(gpu.board, size, geometry.sizes):
-                serving = [one.name for one in geometry.sizes if not serves_nothing(gpu.board, one, geometry.sizes)]
+                serving = [
+                    candidate.name
+                    for candidate in geometry.sizes
+                    if not serves_nothing(gpu.board, candidate, geometry.sizes)
+                ]
                 which = f"; those that do are {join_names(serving)}" if serving else ""
                 return f"({boards}) has no vGPU type for instances of {size.name}{which}"
         return ""
@@ -574,7 +550,7 @@ class _Planning:
         used = [
             slot
             for slot in gpu.ordered_slots
-            if slot.in_use and (slot.profile or any(one not in naming(slot.name) for one in slot.holders))
+            if slot.in_use and (slot.profile or any(holder not in naming(slot.name) for holder in slot.holders))
         ]
         if used:
             raise DeviceInUse(used, action)

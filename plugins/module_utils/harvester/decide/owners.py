@@ -11,14 +11,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ansible_collections.vgpu.fleet.plugins.module_utils.errors import FleetError, InvalidDemand, join_names
-from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.model import OWNER, Fleet, Holder, Slot
-from ansible_collections.vgpu.fleet.plugins.module_utils.planning.steps import (
-    CREATE_MIG_INSTANCES,
-    DISABLE,
-    ENABLE,
-    Step,
-)
+from ...errors import FleetError, InvalidDemand, join_names
+from ...fleet.model import OWNER, Fleet, Holder, Slot
+from ...planning.steps import CREATE_MIG_INSTANCES, DISABLE, ENABLE, Step
 
 _OWNER = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 

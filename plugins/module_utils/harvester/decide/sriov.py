@@ -11,25 +11,15 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
-from ansible_collections.vgpu.fleet.plugins.module_utils.errors import FleetError, join_names
-from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.mig import format_instances
-from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.model import Fleet, Gpu
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.conditions import (
-    Condition,
-    SriovDisabled,
-    SriovEnabled,
-)
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.decide.in_use import DeviceInUse, check_claims
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.mig_conditions import mig_layouts
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.read.snapshot import Snapshot
-from ansible_collections.vgpu.fleet.plugins.module_utils.planning.request import GpuSelector, patterns, selected
-from ansible_collections.vgpu.fleet.plugins.module_utils.planning.steps import (
-    DISABLE,
-    DISABLE_SRIOV,
-    ENABLE_SRIOV,
-    REMOVE_MIG_INSTANCES,
-    Step,
-)
+from ...errors import FleetError, join_names
+from ...fleet.mig import format_instances
+from ...fleet.model import Fleet, Gpu
+from ...planning.request import GpuSelector, patterns, selected
+from ...planning.steps import DISABLE, DISABLE_SRIOV, ENABLE_SRIOV, REMOVE_MIG_INSTANCES, Step
+from ..conditions import Condition, SriovDisabled, SriovEnabled
+from ..mig_conditions import mig_layouts
+from ..read.snapshot import Snapshot
+from .in_use import DeviceInUse, check_claims
 
 
 class GpuBlocked(FleetError):

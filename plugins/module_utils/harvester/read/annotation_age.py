@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from datetime import datetime
 from typing import Any
 
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester import paths as r
+from .. import paths as r
 
 Json = dict[str, Any]
 
@@ -51,15 +51,15 @@ def running_since(instance: Json) -> float | None:
     """Return when an instance became Running on its current node, or None if its status does not show it."""
     status = instance.get("status") or {}
     times = [
-        _seconds(one.get("phaseTransitionTimestamp"))
-        for one in status.get("phaseTransitionTimestamps") or []
-        if one.get("phase") == "Running"
+        _seconds(timestamp.get("phaseTransitionTimestamp"))
+        for timestamp in status.get("phaseTransitionTimestamps") or []
+        if timestamp.get("phase") == "Running"
     ]
     if not times or None in times:
         return None
     # A migration changes the devices without a change of the phase.
     times.append(_seconds((status.get("migrationState") or {}).get("endTimestamp")))
-    return max(one for one in times if one is not None)
+    return max(time for time in times if time is not None)
 
 
 def written_at(vm: Json) -> float | None:
@@ -73,7 +73,7 @@ def written_at(vm: Json) -> float | None:
     times = [_seconds(entry.get("time")) if _has_nothing_else(entry) else None for entry in owners]
     if not times or None in times:
         return None
-    return min(one for one in times if one is not None)
+    return min(time for time in times if time is not None)
 
 
 def _has_annotation(entry: Json) -> bool:

@@ -6,10 +6,10 @@
 
 from __future__ import annotations
 
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester import paths as r
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.read.vm_usage import Pods
-from ansible_collections.vgpu.fleet.plugins.module_utils.kube.client import ApiClient, Forbidden
-from ansible_collections.vgpu.fleet.plugins.module_utils.kube.objects import ObjectList
+from ...kube.client import ApiClient, Forbidden
+from ...kube.objects import ObjectList
+from .. import paths as r
+from .vm_usage import Pods
 
 
 def read_launcher_pods(api: ApiClient) -> Pods:

@@ -10,14 +10,8 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.mig import (
-    InstanceSize,
-    MigGeometry,
-    geometry_from,
-    match,
-    read_size,
-)
-from ansible_collections.vgpu.fleet.plugins.module_utils.kube.client import Json
+from ...fleet.mig import InstanceSize, MigGeometry, geometry_from, match, read_size
+from ...kube.client import Json
 
 SYNCED = "synced"
 OUT_OF_SYNC = "out-of-sync"
@@ -97,7 +91,7 @@ def enabling(item: Json, instances: Mapping[InstanceSize, int]) -> Json:
     instances = read_configuration(item).own(instances)
     entries = (item.get("spec") or {}).get("profileSpec") or []
     known = [(size, entry) for entry in entries if (size := read_size(entry.get("name") or ""))]
-    known.sort(key=lambda one: one[0].order)
+    known.sort(key=lambda item: item[0].order)
     spec = [{**entry, "requested": instances.get(size, 0)} for size, entry in known]
     spec += [entry for entry in entries if not read_size(entry.get("name") or "")]
     return {"spec": {"enabled": True, "profileSpec": spec}}

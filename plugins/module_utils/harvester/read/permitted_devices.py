@@ -11,9 +11,9 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.model import Fleet
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.version import HarvesterVersion
-from ansible_collections.vgpu.fleet.plugins.module_utils.kube.objects import Json
+from ...fleet.model import Fleet
+from ...kube.objects import Json
+from ..version import HarvesterVersion
 
 # The lists of KubeVirt's configuration, with the field that selects the hardware of an entry.
 MEDIATED = ("mediatedDevices", "mdevNameSelector")

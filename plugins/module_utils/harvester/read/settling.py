@@ -18,18 +18,15 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
-from ansible_collections.vgpu.fleet.plugins.module_utils.errors import join_names
-from ansible_collections.vgpu.fleet.plugins.module_utils.fleet import catalog
-from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.mig import read_size, serves_nothing
-from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.profile import parse_or_none
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester import paths as r
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.read.mig_configuration import (
-    SYNCED,
-    read_configuration,
-)
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.read.snapshot import Snapshot, skips_mig
-from ansible_collections.vgpu.fleet.plugins.module_utils.kube.client import Json
-from ansible_collections.vgpu.fleet.plugins.module_utils.planning.capacity import Group, group_of
+from ...errors import join_names
+from ...fleet import catalog
+from ...fleet.mig import read_size, serves_nothing
+from ...fleet.profile import parse_or_none
+from ...kube.client import Json
+from ...planning.capacity import Group, group_of
+from .. import paths as r
+from .mig_configuration import SYNCED, read_configuration
+from .snapshot import Snapshot, skips_mig
 
 # Refusals that depend on the state of devices. Waiting does not change what a VM uses or a user mistypes.
 DEPENDS_ON_DEVICES = frozenset(
@@ -117,7 +114,7 @@ def _reason(snapshot: Snapshot, name: str, gpu: Json) -> tuple[str, Pace] | None
     functions = status.get("vGPUDevices") or []
     if not functions:
         return "SR-IOV is being enabled", SCAN
-    missing = [one for one in functions if one not in snapshot.vgpus.items]
+    missing = [function for function in functions if function not in snapshot.vgpus.items]
     if missing:
         return f"{len(missing)} of its {len(functions)} vGPU devices do not exist yet", SCAN
     return (
@@ -161,10 +158,10 @@ def _mig_under_way(snapshot: Snapshot, name: str, gpu: Json) -> tuple[str, Pace]
     if item is None:
         children = snapshot.vgpus_by_gpu.get(name, [])
         shows = any(
-            (one.get("status") or {}).get("availableTypes") or snapshot.configured_type(one) for one in children
+            (child.get("status") or {}).get("availableTypes") or snapshot.configured_type(child) for child in children
         )
         names = next((record.boards for record in snapshot.fleet.gpus if record.name == name), ())
-        boards = [catalog.find_board(one) for one in names]
+        boards = [catalog.find_board(device_name) for device_name in names]
         capable = bool(boards) and all(board and board.mig_capable for board in boards)
         skipped = snapshot.version.skips_mig and skips_mig(gpu)
         if capable and not shows and snapshot.version.has_mig and not skipped:
@@ -183,12 +180,12 @@ def _types_outdated(snapshot: Snapshot, name: str, children: list[Json]) -> tupl
 
     The driver supports the same types on all empty functions of a GPU. The controller refreshes them one by one.
     """
-    empty = [one for one in children if not one["spec"].get("enabled")]
-    offers = {frozenset((one.get("status") or {}).get("availableTypes") or ()) for one in empty}
+    empty = [child for child in children if not child["spec"].get("enabled")]
+    offers = {frozenset((device.get("status") or {}).get("availableTypes") or ()) for device in empty}
     if len(offers) > 1:
         return "its vGPU devices do not all offer the same types yet", WORK
     offered = next(iter(offers), frozenset())
-    configured = [type_name for one in children if (type_name := snapshot.configured_type(one))]
+    configured = [type_name for child in children if (type_name := snapshot.configured_type(child))]
     mig = snapshot.mig.items.get(name)
     if mig is not None:
         made = read_configuration(mig)
@@ -240,7 +237,7 @@ def _times(snapshot: Snapshot, name: str, gpu: Json) -> Iterator[float]:
     """Yield the times of writes to a GPU's objects, as far as the objects show them."""
     children = snapshot.vgpus_by_gpu.get(name, [])
     names = [name, *(vgpu["metadata"]["name"] for vgpu in children)]
-    claims = [claim for one in names if (claim := snapshot.claims.items.get(one))]
+    claims = [claim for device_name in names if (claim := snapshot.claims.items.get(device_name))]
     mig = snapshot.mig.items.get(name)
     for item in (gpu, *children, *claims, *([mig] if mig else [])):
         metadata = item["metadata"]
@@ -281,10 +278,10 @@ def wait_until_settled(
         now = time.monotonic()
         if not found:
             return Settling(SETTLED, seconds=now - began)
-        seen = _marks(snapshot, {one.node for one in found})
+        seen = _marks(snapshot, {unsettled.node for unsettled in found})
         if seen != marks:
             marks, quiet_since = seen, now
-        if now - quiet_since > max(one.pace.silence for one in found):
+        if now - quiet_since > max(unsettled.pace.silence for unsettled in found):
             return Settling(STUCK, found, now - began)
         if now - began >= seconds:
             return Settling(LATE, found, now - began)
@@ -296,8 +293,8 @@ def _marks(snapshot: Snapshot, nodes: Collection[str]) -> frozenset[tuple[str, s
     lists = (snapshot.gpus, snapshot.vgpus, snapshot.claims, snapshot.mig)
     return frozenset(
         (name, str(item["metadata"].get("resourceVersion")))
-        for one in lists
-        for name, item in one.items.items()
+        for listing in lists
+        for name, item in listing.items.items()
         if (item.get("spec") or {}).get("nodeName") in nodes
     )
 
@@ -312,8 +309,8 @@ def stuck(one: Unsettled) -> Unsettled:
 
 def notes(found: Iterable[Unsettled], *, check_mode: bool, seconds: float, refused: bool) -> list[str]:
     """Return the warnings for a result that depends on GPUs that have not settled."""
-    moving = [one for one in found if one.moving]
-    halted = [one for one in found if not one.moving]
+    moving = [unsettled for unsettled in found if unsettled.moving]
+    halted = [unsettled for unsettled in found if not unsettled.moving]
     said: list[str] = []
     if moving and check_mode:
         said.append(
@@ -326,12 +323,12 @@ def notes(found: Iterable[Unsettled], *, check_mode: bool, seconds: float, refus
     if halted and (refused or seconds):
         said.append(
             f"{_told(halted)} stuck: nothing there has changed for a while. See the log of the {r.PCIDEVICES_DAEMONSET}"
-            f" pod on node {join_names(one.node for one in halted)}."
+            f" pod on node {join_names(unsettled.node for unsettled in halted)}."
         )
     return said
 
 
 def _told(found: list[Unsettled]) -> str:
-    gpus = "; ".join(f"{one.gpu} ({one.reason})" for one in found[:3])
+    gpus = "; ".join(f"{unsettled.gpu} ({unsettled.reason})" for unsettled in found[:3])
     more = f" and {len(found) - 3} more" if len(found) > 3 else ""
     return f"GPU {gpus}{more} {'is' if len(found) == 1 else 'are'}"

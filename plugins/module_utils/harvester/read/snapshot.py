@@ -10,33 +10,18 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from ansible_collections.vgpu.fleet.plugins.module_utils.errors import FleetError
-from ansible_collections.vgpu.fleet.plugins.module_utils.fleet import catalog, model as record
-from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.mig import (
-    read_size,
-    served_keys,
-    size_of,
-    vgpus_per_instance,
-)
-from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.profile import parse_or_none
-from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.profile_resolver import ProfileResolver
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester import paths as r, version as versions
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.read.launcher_pods import read_launcher_pods
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.read.mig_configuration import (
-    OUT_OF_SYNC,
-    read_configuration,
-)
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.read.permitted_devices import PermittedDevices
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.read.vm_usage import (
-    Device,
-    Pods,
-    VmUsage,
-    is_live,
-    quantity,
-    started_with,
-)
-from ansible_collections.vgpu.fleet.plugins.module_utils.kube.client import ApiClient, Forbidden, Json, NotFound
-from ansible_collections.vgpu.fleet.plugins.module_utils.kube.objects import ObjectList
+from ...errors import FleetError
+from ...fleet import catalog, model as record
+from ...fleet.mig import read_size, served_keys, size_of, vgpus_per_instance
+from ...fleet.profile import parse_or_none
+from ...fleet.profile_resolver import ProfileResolver
+from ...kube.client import ApiClient, Forbidden, Json, NotFound
+from ...kube.objects import ObjectList
+from .. import paths as r, version as versions
+from .launcher_pods import read_launcher_pods
+from .mig_configuration import OUT_OF_SYNC, read_configuration
+from .permitted_devices import PermittedDevices
+from .vm_usage import Device, Pods, VmUsage, is_live, quantity, started_with
 
 # The lists that are watched, and the attributes of the snapshot that hold them.
 OBSERVABLE = {
@@ -231,7 +216,7 @@ class Snapshot:
             configured = handed_out
         elif handed_out and handed_out != wanted:
             # The claim of an earlier vGPU is left: the node would offer a new vGPU under its name (harvester.md 5.5).
-            offered = tuple(one for one in offered if one == handed_out)
+            offered = tuple(type_name for type_name in offered if type_name == handed_out)
         return record.Slot(
             name=name,
             address=spec.get("address", ""),
@@ -357,7 +342,7 @@ def allocatable(node: Json | None, resource: str, *, kind: str = "allocatable") 
 
 def is_ready(node: Json | None) -> bool:
     conditions = ((node or {}).get("status") or {}).get("conditions") or []
-    return any(one.get("type") == "Ready" and one.get("status") == "True" for one in conditions)
+    return any(condition.get("type") == "Ready" and condition.get("status") == "True" for condition in conditions)
 
 
 def is_reserved(node: Json) -> bool:
@@ -368,7 +353,7 @@ def is_reserved(node: Json) -> bool:
 def is_made_by_hand(claim: Json) -> bool:
     """Return whether a user created the claim. Harvester marks its own claims for vGPUs."""
     metadata = claim["metadata"]
-    owners = {one.get("kind") for one in metadata.get("ownerReferences") or []}
+    owners = {reference.get("kind") for reference in metadata.get("ownerReferences") or []}
     return "VGPUDevice" not in owners and r.OVERRIDE_ANNOTATION not in (metadata.get("annotations") or {})
 
 

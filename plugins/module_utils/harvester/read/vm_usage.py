@@ -25,11 +25,11 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.model import Holder, UnboundRequest
-from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.profile import RESOURCE_PREFIX, Key, parse_or_none
-from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.profile_resolver import ProfileResolver
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester import paths as r
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.read.annotation_age import is_of_this_run
+from ...fleet.model import Holder, UnboundRequest
+from ...fleet.profile import RESOURCE_PREFIX, Key, parse_or_none
+from ...fleet.profile_resolver import ProfileResolver
+from .. import paths as r
+from .annotation_age import is_of_this_run
 
 Json = dict[str, Any]
 # Names of devices, by part of the annotation, then by resource.

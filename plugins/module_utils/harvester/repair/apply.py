@@ -12,10 +12,14 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-from ansible_collections.vgpu.fleet.plugins.module_utils.errors import FleetError, join_names
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester import paths as r
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.cluster import Cluster
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.repair.plan import (
+from ...errors import FleetError, join_names
+from ...kube.client import AdmissionDenied, Conflict, NotFound
+from ...kube.objects import Json, ObjectList
+from ...kube.watcher import Watcher
+from .. import paths as r
+from ..cluster import Cluster
+from ..time_limit import SECONDS_PER_CLAIM
+from .plan import (
     ClaimRepair,
     ControllerRepair,
     ListRepair,
@@ -28,10 +32,6 @@ from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.repair.plan i
     repair_permitted_devices,
     unknown_list,
 )
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.time_limit import SECONDS_PER_CLAIM
-from ansible_collections.vgpu.fleet.plugins.module_utils.kube.client import AdmissionDenied, Conflict, NotFound
-from ansible_collections.vgpu.fleet.plugins.module_utils.kube.objects import Json, ObjectList
-from ansible_collections.vgpu.fleet.plugins.module_utils.kube.watcher import Watcher
 
 BASE_SECONDS = 60.0
 # The controller starts, reads all devices of its node, and registers a device plugin for each type.
@@ -92,15 +92,15 @@ class Repair:
     def as_result(self) -> dict[str, Any]:
         """Return the keys that the module documents."""
         permitted = self.permitted
-        names = [one.name for one in self.claims]
+        names = [claim.name for claim in self.claims]
         return {
             "changed": bool(permitted or self.claims or self.controllers),
             "permitted_devices": {
                 "added": list(permitted.added) if permitted else [],
                 "deduplicated": list(permitted.removed) if permitted else [],
             },
-            "claims": [one.as_dict() for one in self.claims],
-            "controllers": [one.as_dict() for one in self.controllers],
+            "claims": [claim.as_dict() for claim in self.claims],
+            "controllers": [controller.as_dict() for controller in self.controllers],
             "diff": {
                 "before": {
                     "permittedHostDevices": permitted.before if permitted else {},
@@ -110,17 +110,17 @@ class Repair:
                 "after": {
                     "permittedHostDevices": permitted.after if permitted else {},
                     "claims": [],
-                    "restarted_pods": [one.pod for one in self.controllers],
+                    "restarted_pods": [controller.pod for controller in self.controllers],
                 },
             },
         }
 
     def _refuse_held(self) -> None:
-        names = {one.name for one in self.claims}.union(*(one.vgpus for one in self.controllers))
+        names = {claim.name for claim in self.claims}.union(*(controller.vgpus for controller in self.controllers))
         gpus = gpus_of(self.cluster.snapshot, names)
         if any(r.JOURNAL_ANNOTATION in (gpu["metadata"].get("annotations") or {}) for gpu in gpus):
             # Most tasks find no journal.
-            from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.apply import journal
+            from ..apply import journal
 
             journal.refuse_held(gpus=gpus)
 
@@ -149,13 +149,13 @@ class Repair:
         return BASE_SECONDS + SECONDS_PER_CLAIM * len(self.claims) if self.seconds is None else self.seconds
 
     def _remove_claims(self) -> None:
-        api, names = self.cluster.api, [one.name for one in self.claims]
+        api, names = self.cluster.api, [claim.name for claim in self.claims]
         with Watcher(api, {r.CLAIMS: self.cluster.snapshot.claims}, seconds=self._limit) as seen:
             if self.wait and not self.check_mode:
                 seen.open()
-            for number, one in enumerate(self.claims):
+            for number, claim in enumerate(self.claims):
                 try:
-                    self._remove(one)
+                    self._remove(claim)
                 except FleetError as error:
                     error.changed = error.changed or (bool(number or self.permitted) and not self.check_mode)
                     raise
@@ -184,9 +184,9 @@ class Repair:
         with Watcher(api, {r.NODES: snapshot.nodes}, seconds=seconds) as seen:
             if self.wait and not self.check_mode:
                 seen.open()
-            for number, one in enumerate(self.controllers):
+            for number, controller in enumerate(self.controllers):
                 try:
-                    api.delete(f"{r.SYSTEM_PODS}/{one.pod}", dry_run=self.check_mode)
+                    api.delete(f"{r.SYSTEM_PODS}/{controller.pod}", dry_run=self.check_mode)
                 except NotFound:
                     # Somebody else restarts it at this moment.
                     continue
@@ -196,31 +196,38 @@ class Repair:
                     raise
             if self.check_mode or not self.wait:
                 return
-            nodes = {one.node for one in self.controllers}
+            nodes = {controller.node for controller in self.controllers}
 
             def offered(node: str) -> bool:
                 return node not in not_offered(replace(snapshot, nodes=seen.listing(r.NODES)))
 
+            def describe() -> str:
+                waiting = sorted(node for node in nodes if not offered(node))
+                return f"{len(waiting)} of {len(nodes)} nodes do not offer all vGPUs yet: {join_names(waiting)}"
+
+            seen.describe = describe
             left = seen.wait_for_all({node: partial(offered, node) for node in nodes}, {node: [node] for node in nodes})
             if left:
-                names = [name for one in self.controllers if one.node in left for name in one.vgpus]
+                names = [
+                    name for controller in self.controllers if controller.node in left for name in controller.vgpus
+                ]
                 raise NotOffered(
                     f"Not done after {seconds:g} s: node {join_names(sorted(map(str, left)))} does not offer all of"
                     f" {join_names(names)}, although their controllers were restarted.",
                     hint=f"See the log of the pod: kubectl -n {r.SYSTEM_NAMESPACE} logs -l {r.PCIDEVICES_PODS}.",
                 )
 
-    def _remove(self, one: ClaimRepair) -> None:
-        path = f"{r.CLAIMS}/{one.name}"
-        body = one.patch
-        body["metadata"]["resourceVersion"] = one.claim["metadata"].get("resourceVersion")
+    def _remove(self, claim: ClaimRepair) -> None:
+        path = f"{r.CLAIMS}/{claim.name}"
+        body = claim.patch
+        body["metadata"]["resourceVersion"] = claim.claim["metadata"].get("resourceVersion")
         try:
             self.cluster.api.patch(path, body, dry_run=self.check_mode)
-            if not self.check_mode and not one.deleting:
+            if not self.check_mode and not claim.deleting:
                 self.cluster.api.delete(path)
         except NotFound:
             return
         except AdmissionDenied as error:
             raise ClaimRefused(
-                f"The cluster rejected the removal of claim {described([one])}: {error.text}."
+                f"The cluster rejected the removal of claim {described([claim])}: {error.text}."
             ) from error

@@ -11,21 +11,13 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any
 
-from ansible_collections.vgpu.fleet.plugins.module_utils.errors import FleetError, join_names
-from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.model import Fleet, Slot
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester import paths as r
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.decide.in_use import DeviceInUse
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.read.permitted_devices import (
-    LISTS,
-    PermittedDevices,
-    entries_of,
-)
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.read.snapshot import (
-    Snapshot,
-    is_made_by_hand,
-    parent_of,
-)
-from ansible_collections.vgpu.fleet.plugins.module_utils.kube.objects import Json
+from ...errors import FleetError, join_names
+from ...fleet.model import Fleet, Slot
+from ...kube.objects import Json
+from .. import paths as r
+from ..decide.in_use import DeviceInUse
+from ..read.permitted_devices import LISTS, PermittedDevices, entries_of
+from ..read.snapshot import Snapshot, is_made_by_hand, parent_of
 
 PATTERN = frozenset("*?[")
 
@@ -212,7 +204,7 @@ def repair_claims(
 
 
 def _selected(patterns: Sequence[str], names: Iterable[str]) -> list[str]:
-    return sorted(name for name in names if any(name == one or fnmatchcase(name, one) for one in patterns))
+    return sorted(name for name in names if any(name == pattern or fnmatchcase(name, pattern) for pattern in patterns))
 
 
 def left_behind(snapshot: Snapshot, claim: Json, slot: Slot | None) -> bool:
@@ -272,7 +264,7 @@ def repair_controllers(request: RepairRequest, snapshot: Snapshot, pods: Sequenc
     """Return the pods to restart on the selected nodes. Nodes that offer all their vGPUs keep theirs."""
     known = sorted({gpu.node for gpu in snapshot.fleet.gpus})
     patterns = request.controllers or ()
-    if unknown := [one for one in patterns if not PATTERN.intersection(one) and one not in known]:
+    if unknown := [pattern for pattern in patterns if not PATTERN.intersection(pattern) and pattern not in known]:
         raise InvalidRepair(
             f"Node {join_names(unknown)} in controllers has no GPU.", hint=f"Nodes with GPUs: {join_names(known)}."
         )
@@ -300,4 +292,4 @@ def unknown_list(request: RepairRequest, snapshot: Snapshot) -> None:
 
 
 def described(claims: Sequence[ClaimRepair]) -> str:
-    return join_names(one.name for one in claims)
+    return join_names(claim.name for claim in claims)

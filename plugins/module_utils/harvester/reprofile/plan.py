@@ -16,14 +16,14 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any
 
-from ansible_collections.vgpu.fleet.plugins.module_utils.availability.packing import MachineGroup, place
-from ansible_collections.vgpu.fleet.plugins.module_utils.errors import FleetError
-from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.model import Fleet, Gpu, Holder, UnboundRequest
-from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.profile_resolver import ProfileResolver
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.decide.in_use import protect_running_vms
-from ansible_collections.vgpu.fleet.plugins.module_utils.planning import plan as planner
-from ansible_collections.vgpu.fleet.plugins.module_utils.planning.request import PER_GPU, Demand, Policy
-from ansible_collections.vgpu.fleet.plugins.module_utils.planning.steps import Step, after_steps
+from ...availability.packing import MachineGroup, place
+from ...errors import FleetError
+from ...fleet.model import Fleet, Gpu, Holder, UnboundRequest
+from ...fleet.profile_resolver import ProfileResolver
+from ...planning import plan as planner
+from ...planning.request import PER_GPU, Demand, Policy
+from ...planning.steps import Step, after_steps
+from ..decide.in_use import protect_running_vms
 
 Json = dict[str, Any]
 Layout = Sequence[tuple[str, int]]
@@ -90,7 +90,7 @@ def reprofile_plan(
     work: list[Json] = []
     refusals: list[str] = []
     try:
-        machines = _machines(read, list(vms), vm_labels or {}, {one.holder.path: one for one in having})
+        machines = _machines(read, list(vms), vm_labels or {}, {vm.holder.path: vm for vm in having})
     except FleetError as error:
         return {"work": [], "refusals": [str(error)], "lines": [NOTHING]}
     freed = without(fleet, machines)
@@ -113,7 +113,7 @@ def reprofile_plan(
                 refusals.append(str(error))
             else:
                 work.append({"gpus": [], "before": [], "empty": [], "off": [], "vms": [machine.as_dict()]})
-    return {"work": work, "refusals": refusals, "lines": [_line(one, layout) for one in work] or [NOTHING]}
+    return {"work": work, "refusals": refusals, "lines": [_line(entry, layout) for entry in work] or [NOTHING]}
 
 
 def _change(fleet: Fleet, names: Sequence[str], wanted: Layout, machines: Mapping[str, VmToStop]) -> tuple[Json, Fleet]:
@@ -121,9 +121,9 @@ def _change(fleet: Fleet, names: Sequence[str], wanted: Layout, machines: Mappin
     gpus = [gpu for gpu in fleet.gpus if gpu.name in names]
     users = {gpu.name: _users(fleet, gpu, machines) for gpu in gpus}
     stopped = [machines[path] for path in sorted({*chain(*users.values())} & machines.keys())]
-    if not any(one.missing for one in stopped) and _possible(fleet, names, wanted):
+    if not any(vm.missing for vm in stopped) and _possible(fleet, names, wanted):
         stopped = []
-    freed = without(fleet, {one.holder.path for one in stopped})
+    freed = without(fleet, {vm.holder.path for vm in stopped})
     try:
         steps = _steps(freed, names, wanted)
     except FleetError as error:
@@ -138,10 +138,10 @@ def _change(fleet: Fleet, names: Sequence[str], wanted: Layout, machines: Mappin
         raise
     change = {
         "gpus": list(names),
-        "before": [one for gpu in gpus for one in _before(gpu)],
+        "before": [record for gpu in gpus for record in _before(gpu)],
         "empty": [gpu.name for gpu in gpus if not _before(gpu)],
         "off": [gpu.name for gpu in gpus if not gpu.sharing],
-        "vms": [one.as_dict() for one in stopped],
+        "vms": [vm.as_dict() for vm in stopped],
     }
     return change, _restarted(after_steps(freed, steps), stopped)
 
@@ -203,12 +203,13 @@ def without(fleet: Fleet, paths: Collection[str]) -> Fleet:
 
     def left(gpu: Gpu) -> Gpu:
         slots = tuple(
-            replace(slot, holders=tuple(one for one in slot.holders if one.path not in paths)) for slot in gpu.slots
+            replace(slot, holders=tuple(holder for holder in slot.holders if holder.path not in paths))
+            for slot in gpu.slots
         )
         return replace(gpu, slots=slots)
 
     nodes = tuple(replace(node, gpus=tuple(map(left, node.gpus))) for node in fleet.nodes)
-    return replace(fleet, nodes=nodes, claims=tuple(one for one in fleet.claims if one.holder.path not in paths))
+    return replace(fleet, nodes=nodes, claims=tuple(claim for claim in fleet.claims if claim.holder.path not in paths))
 
 
 def _steps(fleet: Fleet, gpus: Sequence[str], wanted: Layout) -> tuple[Step, ...]:
@@ -238,8 +239,8 @@ def _restarted(fleet: Fleet, machines: Sequence[VmToStop]) -> Fleet:
         if slot.profile and not slot.holders and fleet.node_by_name[gpu.node].usable:
             amounts = free.setdefault(gpu.node, {})
             amounts[slot.profile] = amounts.get(slot.profile, 0) + 1
-    having = [one for one in machines if one.after]
-    placed = place(free, [MachineGroup(one.after, 1) for one in having])
+    having = [machine for machine in machines if machine.after]
+    placed = place(free, [MachineGroup(vm.after, 1) for vm in having])
     claims: list[UnboundRequest] = []
     for one, nodes in zip(having, placed.nodes, strict=True):
         if not nodes:
@@ -274,4 +275,4 @@ def _line(one: Mapping[str, Any], layout: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _amounts(vgpus: Sequence[Mapping[str, Any]]) -> str:
-    return ", ".join(f"{one['count']} x {one['profile']}" for one in vgpus) or "nothing"
+    return ", ".join(f"{vgpu['count']} x {vgpu['profile']}" for vgpu in vgpus) or "nothing"

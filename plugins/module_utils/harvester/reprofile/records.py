@@ -12,13 +12,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.model import Fleet, Gpu
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester import paths as r
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.apply import journal
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.apply.journal import DONE, PLANNED, Entry
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.vm import model as vm_devices
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.vm.model import FIELDS, VmState
-from ansible_collections.vgpu.fleet.plugins.module_utils.kube.client import Json
+from ...fleet.model import Fleet, Gpu
+from ...kube.client import Json
+from .. import paths as r
+from ..apply import journal
+from ..apply.journal import DONE, PLANNED, Entry
+from ..vm import model as vm_devices
+from ..vm.model import FIELDS, VmState
 
 MANUAL, ALWAYS = "Manual", "Always"
 RUN_FIELDS = ("running", "runStrategy")
@@ -38,7 +38,7 @@ class GpuRecord:
         return cls(gpu.name, tuple(sorted(_enabled(gpu).items())), gpu.sharing, tuple(sorted(_owners(gpu).items())))
 
     def as_dict(self) -> Json:
-        return {"vgpus": [list(one) for one in self.vgpus], "sriov": self.sriov, "owners": dict(self.owners)}
+        return {"vgpus": [list(vgpu) for vgpu in self.vgpus], "sriov": self.sriov, "owners": dict(self.owners)}
 
     @classmethod
     def read(cls, name: str, before: Json) -> GpuRecord:
@@ -150,7 +150,7 @@ def with_devices(machine: VmState, devices: Mapping[str, list[Json]]) -> VmState
 
 
 def without_vgpus(machine: VmState) -> dict[str, list[Json]]:
-    return {name: [one for one in machine.devices[name] if not machine.type_of(one)] for name in FIELDS}
+    return {name: [device for device in machine.devices[name] if not machine.type_of(device)] for name in FIELDS}
 
 
 def put_into(machine: VmState, devices: Mapping[str, list[Json]]) -> dict[str, list[Json]]:
@@ -158,7 +158,7 @@ def put_into(machine: VmState, devices: Mapping[str, list[Json]]) -> dict[str, l
     recorded = with_devices(machine, devices)
     if without_vgpus(recorded) == without_vgpus(machine):
         return recorded.devices
-    vgpus = {name: [one for one in recorded.devices[name] if machine.type_of(one)] for name in FIELDS}
+    vgpus = {name: [device for device in recorded.devices[name] if machine.type_of(device)] for name in FIELDS}
     return {name: without_vgpus(machine)[name] + vgpus[name] for name in FIELDS}
 
 

@@ -17,33 +17,28 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any
 
-from ansible_collections.vgpu.fleet.plugins.module_utils.errors import FleetError, InvalidDemand, join_names
-from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.model import Fleet, Holder
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester import paths as r
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.apply import journal
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.apply.apply import apply_steps
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.apply.journal import (
-    CHANGING,
-    DONE,
-    PLANNED,
-    UNDOING,
-    Entry,
-)
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.cluster import Cluster
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.decide import layout as vgpu_layout
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.decide.devices import DeviceRequest
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.decide.owners import marked_as_before
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.decide.sriov import plan_sriov
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.read import snapshot as snapshots
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.read.snapshot import Snapshot
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.reprofile.plan import (
-    POLICY,
-    Having,
-    path_of,
-    reprofile_plan,
-    without,
-)
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.reprofile.records import (
+from ...errors import FleetError, InvalidDemand, join_names
+from ...fleet.model import Fleet, Holder
+from ...kube.client import ApiClient, Conflict, Json
+from ...kube.objects import ObjectList
+from ...kube.watcher import Watcher
+from ...planning.request import PER_GPU, Demand, GpuSelector, Patterns, patterns, refuse_empty
+from .. import paths as r
+from ..apply import journal
+from ..apply.apply import apply_steps
+from ..apply.journal import CHANGING, DONE, PLANNED, UNDOING, Entry
+from ..cluster import Cluster
+from ..decide import layout as vgpu_layout
+from ..decide.devices import DeviceRequest
+from ..decide.owners import marked_as_before
+from ..decide.sriov import plan_sriov
+from ..read import snapshot as snapshots
+from ..read.snapshot import Snapshot
+from ..time_limit import TimeLimit
+from ..vm import model as vm_devices
+from ..vm.model import VmState
+from .plan import POLICY, Having, path_of, reprofile_plan, without
+from .records import (
     ALWAYS,
     MANUAL,
     RUN_FIELDS,
@@ -57,20 +52,6 @@ from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.reprofile.rec
     same_entries,
     with_devices,
     without_vgpus,
-)
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.time_limit import TimeLimit
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.vm import model as vm_devices
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.vm.model import VmState
-from ansible_collections.vgpu.fleet.plugins.module_utils.kube.client import ApiClient, Conflict, Json
-from ansible_collections.vgpu.fleet.plugins.module_utils.kube.objects import ObjectList
-from ansible_collections.vgpu.fleet.plugins.module_utils.kube.watcher import Watcher
-from ansible_collections.vgpu.fleet.plugins.module_utils.planning.request import (
-    PER_GPU,
-    Demand,
-    GpuSelector,
-    Patterns,
-    patterns,
-    refuse_empty,
 )
 
 HALTED = "Halted"
@@ -147,7 +128,7 @@ class ReprofileRequest:
         """Return a digest that is equal for equal targets. Options that only affect the pace are left out."""
         vms = {
             path_of(vm): vm.get("vgpus")
-            and sorted((str(one["profile"]).casefold(), int(one.get("count") or 1)) for one in vm["vgpus"])
+            and sorted((str(vgpu["profile"]).casefold(), int(vgpu.get("count") or 1)) for vgpu in vm["vgpus"])
             for vm in self.vms
         }
         layout = sorted((profile.casefold(), count) for profile, count in self.layout)
@@ -393,7 +374,7 @@ class Reprofile:
                 self._note_gone(path)
                 continue
             record = VmRecord.of(
-                self._machine(cluster.snapshot, path, item), {one["profile"]: one["count"] for one in vm["after"]}
+                self._machine(cluster.snapshot, path, item), {vgpu["profile"]: vgpu["count"] for vgpu in vm["after"]}
             )
             entry = replace(together, phase=phase, before=record.before(), after={"vgpus": dict(record.gets)})
             if self._keeper.take(journal.vm_path(path), entry) is None:
@@ -781,7 +762,9 @@ class _VmsFailed(FleetError):
 def _why_not_running(vm: Json, seconds: float) -> str:
     status = vm.get("status") or {}
     said = [
-        one["message"] for one in status.get("conditions") or [] if one.get("status") == "False" and one.get("message")
+        condition["message"]
+        for condition in status.get("conditions") or []
+        if condition.get("status") == "False" and condition.get("message")
     ]
     why = f": {said[0].rstrip('.')}" if said else ""
     return f"does not run after {seconds:.0f} s (status {status.get('printableStatus') or 'unknown'}){why}."

@@ -9,26 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ansible_collections.vgpu.fleet.plugins.module_utils.errors import join_names
-from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.mig import (
-    format_instances,
-    read_size,
-    serves_nothing,
-)
-from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.model import Fleet, Gpu, Slot
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester import paths as r
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.read.mig_configuration import (
-    OUT_OF_SYNC,
-    read_configuration,
-)
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.read.snapshot import (
-    Snapshot,
-    claimed_resource,
-    is_made_by_hand,
-    mig_retried_remedy,
-)
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.read.vm_usage import broken_notes
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.result.vm_findings import vm_findings
+from ...errors import join_names
+from ...fleet.mig import format_instances, read_size, serves_nothing
+from ...fleet.model import Fleet, Gpu, Slot
+from .. import paths as r
+from ..read.mig_configuration import OUT_OF_SYNC, read_configuration
+from ..read.snapshot import Snapshot, claimed_resource, is_made_by_hand, mig_retried_remedy
+from ..read.vm_usage import broken_notes
+from .vm_findings import vm_findings
 
 
 @dataclass(frozen=True)

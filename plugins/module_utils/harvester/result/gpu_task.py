@@ -9,10 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Generic
 
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.apply.apply import ApplyResult
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.apply.task import P
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.result.records import Record
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.settled_plan import Planned
+from ..apply.apply import ApplyResult
+from ..apply.task import P
+from ..settled_plan import Planned
+from .records import Record
 
 
 @dataclass(frozen=True)

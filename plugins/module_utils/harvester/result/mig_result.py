@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.apply.journaled_task import JournaledTask
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.decide.mig import MigPlan
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.result.gpu_task import GpuTaskResult
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.result.records import Record
+from ..apply.journaled_task import JournaledTask
+from ..decide.mig import MigPlan
+from .gpu_task import GpuTaskResult
+from .records import Record
 
 
 @dataclass(frozen=True)

@@ -12,10 +12,10 @@ from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import Any
 
-from ansible_collections.vgpu.fleet.plugins.module_utils.fleet import catalog
-from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.model import MIG, Fleet, Gpu, Node, Slot
-from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.profile import parse_or_none, vsphere_name
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.version import HarvesterVersion
+from ...fleet import catalog
+from ...fleet.model import MIG, Fleet, Gpu, Node, Slot
+from ...fleet.profile import parse_or_none, vsphere_name
+from ..version import HarvesterVersion
 
 Record = dict[str, Any]
 

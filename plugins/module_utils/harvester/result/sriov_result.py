@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.decide.sriov import SriovPlan
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.result.gpu_task import GpuTaskResult
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.result.records import Record, diff, gpu_records
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.result.summaries import FULL, gpu_summaries
+from ..decide.sriov import SriovPlan
+from .gpu_task import GpuTaskResult
+from .records import Record, diff, gpu_records
+from .summaries import FULL, gpu_summaries
 
 
 @dataclass(frozen=True)

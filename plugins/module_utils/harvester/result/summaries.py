@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
-from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.model import Fleet, Gpu, Node
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.result.records import Record
+from ...fleet.model import Fleet, Gpu, Node
+from .records import Record
 
 # Values of the option `detail`.
 SUMMARY, FULL = "summary", "full"

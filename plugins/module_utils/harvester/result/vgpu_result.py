@@ -8,16 +8,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.apply.journaled_task import JournaledTask
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.decide.layout import VgpuPlan
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.result.gpu_task import GpuTaskResult
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.result.records import (
-    Record,
-    diff,
-    profile_records,
-    vgpu_records,
-)
-from ansible_collections.vgpu.fleet.plugins.module_utils.planning.steps import after_steps
+from ...planning.steps import after_steps
+from ..apply.journaled_task import JournaledTask
+from ..decide.layout import VgpuPlan
+from .gpu_task import GpuTaskResult
+from .records import Record, diff, profile_records, vgpu_records
 
 
 @dataclass(frozen=True)

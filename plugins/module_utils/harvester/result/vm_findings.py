@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.read.snapshot import Snapshot
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.vm.model import VmState, described, plan
+from ..read.snapshot import Snapshot
+from ..vm.model import VmState, described, plan
 
 
 def vm_findings(snapshot: Snapshot) -> Iterator[tuple[str, str, str]]:

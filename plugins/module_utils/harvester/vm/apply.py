@@ -10,15 +10,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ansible_collections.vgpu.fleet.plugins.module_utils.errors import FleetError, did_you_mean, join_names
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester import paths as r
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.cluster import Cluster
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.result.records import spellings
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.vm import model as vm_devices, rules as vm_rules
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.vm.model import VmPlan, VmState
-from ansible_collections.vgpu.fleet.plugins.module_utils.kube.client import AdmissionDenied, Conflict, Forbidden, Json
-from ansible_collections.vgpu.fleet.plugins.module_utils.kube.connection import BadConnection
-from ansible_collections.vgpu.fleet.plugins.module_utils.kube.watcher import Watcher
+from ...errors import FleetError, did_you_mean, join_names
+from ...kube.client import AdmissionDenied, Conflict, Forbidden, Json
+from ...kube.connection import BadConnection
+from ...kube.watcher import Watcher
+from .. import paths as r
+from ..cluster import Cluster
+from ..result.records import spellings
+from . import model as vm_devices, rules as vm_rules
+from .model import VmPlan, VmState
 
 ATTEMPTS = 10
 NOT_FOUND_PHRASE = "not found in pcidevice"
@@ -183,7 +183,7 @@ class VmChange:
     @staticmethod
     def _refuse_held(vm: Json) -> None:
         if r.JOURNAL_ANNOTATION in (vm["metadata"].get("annotations") or {}):
-            from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.apply import journal
+            from ..apply import journal
 
             journal.refuse_held(vms=[vm])
 
@@ -334,7 +334,11 @@ class VmChange:
             *((instance.get("status") or {}).get("conditions") or []),
             *((machine.vm.get("status") or {}).get("conditions") or []),
         ]
-        said = [one["message"] for one in conditions if one.get("status") == "False" and one.get("message")]
+        said = [
+            condition["message"]
+            for condition in conditions
+            if condition.get("status") == "False" and condition.get("message")
+        ]
         phase = (instance.get("status") or {}).get("phase") or "absent"
         state = (machine.vm.get("status") or {}).get("printableStatus") or "unknown"
         why = f": {said[0].rstrip('.')}" if said else ""

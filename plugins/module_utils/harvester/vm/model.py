@@ -14,11 +14,11 @@ from functools import cached_property
 from itertools import count
 from typing import Any
 
-from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.profile import parse_or_none
-from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.profile_resolver import ProfileResolver
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester import paths as r
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.read.vm_usage import devices_of, read_note
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.version import HarvesterVersion
+from ...fleet.profile import parse_or_none
+from ...fleet.profile_resolver import ProfileResolver
+from .. import paths as r
+from ..read.vm_usage import devices_of, read_note
+from ..version import HarvesterVersion
 
 Json = dict[str, Any]
 

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ansible_collections.vgpu.fleet.plugins.module_utils.errors import FleetError, did_you_mean, join_names
-from ansible_collections.vgpu.fleet.plugins.module_utils.kube.client import ApiClient, Forbidden, NotFound
+from ...errors import FleetError, did_you_mean, join_names
+from ...kube.client import ApiClient, Forbidden, NotFound
 
 Json = dict[str, Any]
 

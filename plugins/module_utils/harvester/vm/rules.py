@@ -10,18 +10,13 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
-from ansible_collections.vgpu.fleet.plugins.module_utils.availability.counts import Availability, select_nodes
-from ansible_collections.vgpu.fleet.plugins.module_utils.errors import FleetError, join_names
-from ansible_collections.vgpu.fleet.plugins.module_utils.fleet import catalog
-from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.model import Fleet
-from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.profile import (
-    Profile,
-    board_key,
-    large_compute,
-    parse_or_none,
-)
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.paths import restart_command
-from ansible_collections.vgpu.fleet.plugins.module_utils.harvester.version import HarvesterVersion
+from ...availability.counts import Availability, select_nodes
+from ...errors import FleetError, join_names
+from ...fleet import catalog
+from ...fleet.model import Fleet
+from ...fleet.profile import Profile, board_key, large_compute, parse_or_none
+from ..paths import restart_command
+from ..version import HarvesterVersion
 
 # On these boards, the series alone decides whether a VM may have several vGPUs (Harvester's page on vGPUs).
 SEVERAL_OF_ANY_Q = ("a2", "a16")

@@ -11,14 +11,14 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
-from ansible_collections.vgpu.fleet.plugins.module_utils.errors import FleetError, join_names
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere import waiting as watch
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.faults import Operation, VsphereError
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.host.plan import HostChange, NoManager, Plan
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.read import inventory
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.read.fleet import Snapshot
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.read.inventory import TYPES, HostFacts, in_force
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.session import Session
+from ...errors import FleetError, join_names
+from .. import waiting as watch
+from ..faults import Operation, VsphereError
+from ..read import inventory
+from ..read.fleet import Snapshot
+from ..read.inventory import TYPES, HostFacts, in_force
+from ..session import Session
+from .plan import HostChange, NoManager, Plan
 
 HOSTS_AT_ONCE = 8
 XORG = "xorg"

@@ -8,16 +8,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from ansible_collections.vgpu.fleet.plugins.module_utils.errors import FleetError
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere import waiting
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.faults import Operation
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.host.passthrough import (
-    PassthroughChange,
-    PassthroughDevice,
-    PassthroughPlan,
-)
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.host.plan import NoManager
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.session import Properties, Session
+from ...errors import FleetError
+from .. import waiting
+from ..faults import Operation
+from ..session import Properties, Session
+from .passthrough import PassthroughChange, PassthroughDevice, PassthroughPlan
+from .plan import NoManager
 
 LABELS_SINCE = "7.0.2"
 

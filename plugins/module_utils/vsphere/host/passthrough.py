@@ -14,10 +14,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ansible_collections.vgpu.fleet.plugins.module_utils.errors import FleetError, NothingSelected, join_names
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.host.plan import Plan
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.read.fleet import Snapshot
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.read.inventory import DIRECT, GpuFacts, HostFacts
+from ...errors import FleetError, NothingSelected, join_names
+from ..read.fleet import Snapshot
+from ..read.inventory import DIRECT, GpuFacts, HostFacts
+from .plan import Plan
 
 Ids = tuple[int, int]
 LARGEST = 0xFFFF
@@ -281,7 +281,11 @@ class PassthroughResult:
         for change in self.plan.changes:
             switched = {device.address for device in change.devices}
             for side, host in (("before", change.host), ("after", after[change.host.moid])):
-                shown = {one.address: _settings(one) for one in host.devices if one.address in switched}
+                shown = {
+                    pci_device.address: _settings(pci_device)
+                    for pci_device in host.devices
+                    if pci_device.address in switched
+                }
                 difference[side][host.name] = {**difference[side].get(host.name, {}), "passthrough": shown}
         return {
             **result,

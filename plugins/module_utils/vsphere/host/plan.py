@@ -15,11 +15,11 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ansible_collections.vgpu.fleet.plugins.module_utils.errors import FleetError, NothingSelected, join_names
-from ansible_collections.vgpu.fleet.plugins.module_utils.fleet import catalog
-from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.profile import parse_or_none, vsphere_name
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.read.fleet import Snapshot, boards_of
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.read.inventory import (
+from ...errors import FleetError, NothingSelected, join_names
+from ...fleet import catalog
+from ...fleet.profile import parse_or_none, vsphere_name
+from ..read.fleet import Snapshot, boards_of
+from ..read.inventory import (
     DIRECT,
     MIG_MODE,
     SHARED,
@@ -218,7 +218,7 @@ def settings(host: HostFacts) -> dict[str, Any]:
                     else {}
                 ),
             }
-            for gpu in sorted(host.gpus, key=lambda one: one.address)
+            for gpu in sorted(host.gpus, key=lambda gpu: gpu.address)
         },
     }
 

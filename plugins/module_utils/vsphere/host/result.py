@@ -9,9 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.host.plan import Plan
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.read.fleet import Snapshot
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.result import records
+from ..read.fleet import Snapshot
+from ..result import records
+from .plan import Plan
 
 
 @dataclass(frozen=True)

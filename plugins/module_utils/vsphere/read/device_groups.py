@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.session import Session
+from ..session import Session
 
 # Do not read device groups on older servers: pyVmomi lacks the fields for them (vsphere.md 10.1).
 SINCE = "8.0.0.1"

@@ -10,9 +10,9 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.faults import Operation
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.read.inventory import HostFacts
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.session import Session
+from ..faults import Operation
+from ..session import Session
+from .inventory import HostFacts
 
 SINCE = "9.0"
 HOSTS_AT_ONCE = 8

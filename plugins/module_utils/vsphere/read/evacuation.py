@@ -6,8 +6,8 @@
 
 from __future__ import annotations
 
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.faults import Operation, VsphereError
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.session import Session
+from ..faults import Operation, VsphereError
+from ..session import Session
 
 HOT_MIGRATE = "vgpu.hotmigrate.enabled"
 

@@ -15,18 +15,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from ansible_collections.vgpu.fleet.plugins.module_utils.fleet import catalog, model as record
-from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.profile import board_key, parse_or_none
-from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.profile_resolver import ProfileResolver
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.read import inventory as facts, mig
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.read.inventory import (
-    GpuFacts,
-    HostFacts,
-    Inventory,
-    VmFacts,
-)
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.read.occupancy import GpuAssignment, occupancy
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.session import Session
+from ...fleet import catalog, model as record
+from ...fleet.profile import board_key, parse_or_none
+from ...fleet.profile_resolver import ProfileResolver
+from ..session import Session
+from . import inventory as facts, mig
+from .inventory import GpuFacts, HostFacts, Inventory, VmFacts
+from .occupancy import GpuAssignment, occupancy
 
 MODES = {"sameSize": record.TIME_SLICED, "mixedSize": record.MIXED_SIZE, "multiInstanceGpu": record.MIG}
 # Since this version, a GPU accepts all profiles of one size; older versions accept only one profile (vsphere.md 3.2).
@@ -200,7 +195,7 @@ class Snapshot:
         blocked = why_blocked(host, gpu)
         offered = offers(host, gpu)
         if held and pinned_by_type(host) and mode_of(host, gpu) == record.TIME_SLICED:
-            offered = tuple(one for one in offered if one == held[0][1])
+            offered = tuple(type_name for type_name in offered if type_name == held[0][1])
         if not blocked:
             slots.append(record.Slot(name=f"{name}-free", offered=offered))
         boards = boards_of(host, gpu)
@@ -279,7 +274,7 @@ def offers(host: HostFacts, gpu: GpuFacts, *, any_mode: bool = False) -> tuple[s
 
 def boards_of(host: HostFacts, gpu: GpuFacts) -> tuple[str, ...]:
     """Return the possible boards of a GPU, by its profiles or else by its PCI id, which boards can share."""
-    named = {one.board for one in map(parse_or_none, offers(host, gpu, any_mode=True)) if one}
+    named = {offer.board for offer in map(parse_or_none, offers(host, gpu, any_mode=True)) if offer}
     found = {board.name if (board := catalog.find_board(name)) else name for name in named}
     return tuple(sorted(found)) or _boards_by_id(host, gpu)
 
@@ -288,7 +283,7 @@ def _boards_by_id(host: HostFacts, gpu: GpuFacts) -> tuple[str, ...]:
     if gpu.device is None:
         return ()
     boards = catalog.boards_with_pci_id(f"{gpu.device >> 16:04x}")
-    named = {one.key[0] for one in map(parse_or_none, host.profiles) if one}
+    named = {profile.key[0] for profile in map(parse_or_none, host.profiles) if profile}
     shown = [board.name for board in boards if board_key(board.name) in named]
     return tuple(shown or (board.name for board in boards))
 

@@ -15,16 +15,12 @@ from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from typing import Any
 
-from ansible_collections.vgpu.fleet.plugins.module_utils.errors import NothingSelected, did_you_mean, join_names
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.faults import Operation, moid_of
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.read import device_groups
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.read.device_groups import GroupOffer
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.read.response import (
-    collect,
-    is_whole_device,
-    renders_on_hardware,
-)
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.session import Properties, Session
+from ...errors import NothingSelected, did_you_mean, join_names
+from ..faults import Operation, moid_of
+from ..session import Properties, Session
+from . import device_groups
+from .device_groups import GroupOffer
+from .response import collect, is_whole_device, renders_on_hardware
 
 SHARED_DIRECT = "sharedDirect"
 SHARED = "shared"
@@ -355,7 +351,7 @@ def _in_datacenter(hosts: Sequence[HostFacts], wanted: str) -> list[HostFacts]:
     paths = {host.datacenter_path or host.datacenter for host in chosen}
     if not chosen:
         known = {host.datacenter_path or host.datacenter for host in hosts}
-        raise _nothing("datacenter with hosts", wanted, {one.removeprefix("/") for one in known if one})
+        raise _nothing("datacenter with hosts", wanted, {path.removeprefix("/") for path in known if path})
     if len(paths) > 1 and path not in paths:
         raise NothingSelected(
             f"There are several datacenters {wanted}: {join_names(paths)}.", hint="Give the path of one of them."
@@ -517,7 +513,7 @@ class _ProfileDetails:
 
 
 def _stun_times(entry: Any) -> tuple[tuple[int, int], ...]:
-    return tuple((int(one.migrationBW), int(one.stunTime)) for one in entry.stunTimeEstimates or [])
+    return tuple((int(estimate.migrationBW), int(estimate.stunTime)) for estimate in entry.stunTimeEstimates or [])
 
 
 # Graphics settings of hosts that are configured and not effective yet

@@ -13,8 +13,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from ansible_collections.vgpu.fleet.plugins.module_utils.fleet import mig
-from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.profile import parse_or_none
+from ...fleet import mig
+from ...fleet.profile import parse_or_none
 
 
 def instances(boards: Sequence[str], offered: Iterable[str], present: Iterable[str]) -> dict[str, int]:

@@ -15,8 +15,8 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.profile import parse_or_none
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.read.inventory import GpuFacts, VmFacts
+from ...fleet.profile import parse_or_none
+from .inventory import GpuFacts, VmFacts
 
 # Maximum number of assignments to compare. Beyond this limit, the VM is ambiguous in any case.
 WAYS = 500

@@ -9,15 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.faults import Operation, moid_of
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.host.passthrough import (
-    Ids,
-    PassthroughDevice,
-    PassthroughHost,
-    normal_address,
-)
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.read.inventory import HostFacts
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.session import Properties, Session
+from ..faults import Operation, moid_of
+from ..host.passthrough import Ids, PassthroughDevice, PassthroughHost, normal_address
+from ..session import Properties, Session
+from .inventory import HostFacts
 
 PATHS = ["config.pciPassthruInfo", "hardware.pciDevice", "configManager.pciPassthruSystem"]
 # Since 7.0 hosts tell whether they switch passthrough without a reboot.
@@ -112,16 +107,22 @@ def _held(
         if isinstance(backing, kind.DeviceBackingInfo):
             # Such a device belongs to one host, also while the VM is off.
             yield from (
-                one.address for one in shown.devices if normal_address(one.address) == normal_address(backing.id)
+                pci_device.address
+                for pci_device in shown.devices
+                if normal_address(pci_device.address) == normal_address(backing.id)
             )
         elif dynamic and isinstance(backing, dynamic) and running:
-            ids = {(one.vendorId & 0xFFFF, one.deviceId & 0xFFFF) for one in backing.allowedDevice}
-            possible = [one.address for one in shown.devices if one.active and one.ids in ids]
+            ids = {(allowed.vendorId & 0xFFFF, allowed.deviceId & 0xFFFF) for allowed in backing.allowedDevice}
+            possible = [
+                pci_device.address for pci_device in shown.devices if pci_device.active and pci_device.ids in ids
+            ]
             assigned = str(backing.assignedId or "")
             yield from [address for address in possible if address in assigned] or possible
         elif isinstance(backing, kind.VmiopBackingInfo) and running and unlisted:
             # Hosts may list the VMs of their GPUs late.
-            yield from (one.address for one in shown.devices if normal_address(one.address) in gpus)
+            yield from (
+                pci_device.address for pci_device in shown.devices if normal_address(pci_device.address) in gpus
+            )
 
 
 def _name(vms: Mapping[str, Properties], moid: str) -> str:

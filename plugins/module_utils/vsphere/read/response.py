@@ -18,9 +18,9 @@ from functools import cache, partial
 from http import HTTPStatus
 from typing import Any
 
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.faults import Operation
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.names import real_name
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.session import Session
+from ..faults import Operation
+from ..names import real_name
+from ..session import Session
 
 NAMESPACE = "urn:vim25"
 TYPE = "{http://www.w3.org/2001/XMLSchema-instance}type"
@@ -176,10 +176,10 @@ class Reader:
     def _reason(self, device: bytes, *backings: bytes) -> str:
         """Return why a device is kept, or an empty string. The arguments are the attributes of its elements."""
         names = [TYPE_ATTRIBUTE.findall(attributes) for attributes in (device, *backings)]
-        if any(len(one) != 1 for one in names):
+        if any(len(name) != 1 for name in names):
             return UNCLEAR
         # pyVmomi raises KeyError for types that it does not know.
-        found, *uses = (self._type(one[0].decode())() for one in names)
+        found, *uses = (self._type(name[0].decode())() for name in names)
         if isinstance(found, self._session.vim.vm.device.VirtualPCIPassthrough):
             return PASSED_THROUGH
         vgpu = self._session.vim.vm.device.VirtualPCIPassthrough.VmiopBackingInfo

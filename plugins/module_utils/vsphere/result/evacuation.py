@@ -14,20 +14,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ansible_collections.vgpu.fleet.plugins.module_utils.errors import join_names
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.capacity import GpuClasses, HostCapacity
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.read.evacuation import HOT_MIGRATE
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.read.fleet import (
-    Snapshot,
-    gpu_name,
-    offers,
-    pinned_by_type,
-)
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.read.inventory import (
-    EVACUATION_OPTION,
-    HostFacts,
-    VmFacts,
-)
+from ...errors import join_names
+from ..capacity import GpuClasses, HostCapacity
+from ..read.evacuation import HOT_MIGRATE
+from ..read.fleet import Snapshot, gpu_name, offers, pinned_by_type
+from ..read.inventory import EVACUATION_OPTION, HostFacts, VmFacts
 
 AUTOMATIC = "automatic"
 BY_HAND = "by_hand"

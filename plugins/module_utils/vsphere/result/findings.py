@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.read import inventory as facts
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.read.fleet import Snapshot, gpu_name, offers
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.read.inventory import HostFacts, pending_text
+from ..read import inventory as facts
+from ..read.fleet import Snapshot, gpu_name, offers
+from ..read.inventory import HostFacts, pending_text
 
 
 @dataclass(frozen=True)

@@ -10,11 +10,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
 
-from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.model import Fleet, Gpu, Node
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.capacity import room_of
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.read.fleet import Snapshot
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.result.evacuation import Evacuation
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.result.records import Record, gpu_record
+from ...fleet.model import Fleet, Gpu, Node
+from ..capacity import room_of
+from ..read.fleet import Snapshot
+from .evacuation import Evacuation
+from .records import Record, gpu_record
 
 
 def node_records(

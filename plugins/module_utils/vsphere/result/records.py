@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from ansible_collections.vgpu.fleet.plugins.module_utils.fleet import catalog
-from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.model import Fleet, Gpu
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.read.fleet import Snapshot
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.read.inventory import SPELT, pending
+from ...fleet import catalog
+from ...fleet.model import Fleet, Gpu
+from ..read.fleet import Snapshot
+from ..read.inventory import SPELT, pending
 
 Record = dict[str, Any]
 
@@ -27,7 +27,7 @@ def spellings(name: str) -> dict[str, str]:
 
 def gpu_record(snapshot: Snapshot, gpu: Gpu) -> Record:
     host = snapshot.hosts[gpu.node]
-    shown = next(one for one in host.gpus if one.address == gpu.address)
+    shown = next(candidate for candidate in host.gpus if candidate.address == gpu.address)
     notes = snapshot.notes.get(gpu.name, ())
     return {
         **{key: value for key, value in gpu.as_dict().items() if key not in NOT_ON_VSPHERE},

@@ -11,18 +11,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ansible_collections.vgpu.fleet.plugins.module_utils.errors import FleetError, join_names
-from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.profile_resolver import ProfileResolver
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.read import inventory
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.session import Session
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.template.room import machines_that_fit
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm.decide import requirements
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm.decide.devices import PciRequest
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm.decide.model import VmState
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm.decide.rules import refuse_what_cannot_boot
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm.find.finder import VmFinder
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm.find.read import read_vm
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm.hosts import CandidateHosts
+from ...errors import FleetError, join_names
+from ...fleet.profile_resolver import ProfileResolver
+from ..read import inventory
+from ..session import Session
+from ..vm.decide import requirements
+from ..vm.decide.devices import PciRequest
+from ..vm.decide.model import VmState
+from ..vm.decide.rules import refuse_what_cannot_boot
+from ..vm.find.finder import VmFinder
+from ..vm.find.read import read_vm
+from ..vm.hosts import CandidateHosts
+from .room import machines_that_fit
 
 Json = dict[str, Any]
 

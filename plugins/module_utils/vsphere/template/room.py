@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm.decide.devices import PciRequest
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm.decide.model import PciId
+from ..vm.decide.devices import PciRequest
+from ..vm.decide.model import PciId
 
 Device = tuple[PciId, str]
 Demand = tuple[Sequence[PciRequest], int]
@@ -20,7 +20,7 @@ def machines_that_fit(free: Mapping[str, Sequence[Device]], demands: Sequence[De
     hosts = [list(devices) for devices in free.values()]
     machines = [wanted for wanted, count in demands for _machine in range(count)]
     # Machines with more devices, and with labels, have fewer hosts to choose from.
-    machines.sort(key=lambda wanted: (-len(wanted), -sum(bool(one.label) for one in wanted)))
+    machines.sort(key=lambda wanted: (-len(wanted), -sum(bool(pci_request.label) for pci_request in wanted)))
     return _place(machines, hosts)
 
 
@@ -42,10 +42,12 @@ def _place(machines: list[Sequence[PciRequest]], hosts: list[list[Device]]) -> b
 def _without(host: Sequence[Device], wanted: Sequence[PciRequest]) -> list[Device] | None:
     """Return the devices that a machine leaves on a host, or None if the host lacks one of them."""
     left = list(host)
-    for request in sorted(wanted, key=lambda one: not one.label):
-        suitable = [one for one in left if one[0] == request.ids and request.label in ("", one[1])]
+    for request in sorted(wanted, key=lambda item: not item.label):
+        suitable = [
+            pci_device for pci_device in left if pci_device[0] == request.ids and request.label in ("", pci_device[1])
+        ]
         if not suitable:
             return None
         # Keep labelled devices for requests that name the label.
-        left.remove(min(suitable, key=lambda one: bool(one[1]) and not request.label))
+        left.remove(min(suitable, key=lambda item: bool(item[1]) and not request.label))
     return left

@@ -13,44 +13,26 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from ansible_collections.vgpu.fleet.plugins.module_utils.errors import FleetError
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere import privileges, tasks
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.faults import Operation, VsphereError
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.read import inventory
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.read.device_groups import (
-    SINCE as GROUPS_SINCE,
-    GroupOffer,
-)
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.read.inventory import HostFacts
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.session import Session
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm import cloud_init as vm_cloud_init, spec as vm_spec
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm.decide import (
-    placement as vm_placement,
-    plan as vm_plan,
-    privileges as needed_privileges,
-    rules as vm_rules,
-)
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm.decide.mark import OWNER, refuse_to_start_unfinished
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm.decide.model import VmState
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm.decide.plan import DesiredVm, VmPlan
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm.decide.power import ABSENT, HARD, PRESENT
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm.decide.requirements import needs_of
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm.dry_run import dry_run
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm.find.read import VmSnapshot, read_vm
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm.hosts import CandidateHosts, only_host
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm.power import (
-    PowerControl,
-    VmLocation,
-    refuse_soft_without_tools,
-)
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm.request import VmRequest
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm.result import (
-    VmResult,
-    named_groups,
-    named_pci_devices,
-    named_vgpus,
-    predicted_groups,
-)
+from ...errors import FleetError
+from .. import privileges, tasks
+from ..faults import Operation, VsphereError
+from ..read import inventory
+from ..read.device_groups import SINCE as GROUPS_SINCE, GroupOffer
+from ..read.inventory import HostFacts
+from ..session import Session
+from . import cloud_init as vm_cloud_init, spec as vm_spec
+from .decide import placement as vm_placement, plan as vm_plan, privileges as needed_privileges, rules as vm_rules
+from .decide.mark import OWNER, refuse_to_start_unfinished
+from .decide.model import VmState
+from .decide.plan import DesiredVm, VmPlan
+from .decide.power import ABSENT, HARD, PRESENT
+from .decide.requirements import needs_of
+from .dry_run import dry_run
+from .find.read import VmSnapshot, read_vm
+from .hosts import CandidateHosts, only_host
+from .power import PowerControl, VmLocation, refuse_soft_without_tools
+from .request import VmRequest
+from .result import VmResult, named_groups, named_pci_devices, named_vgpus, predicted_groups
 
 ATTEMPTS = 6
 # Seconds between attempts, multiplied by the attempt number: another task on the VM has to finish first.
@@ -279,7 +261,7 @@ class ReconfigureVm:
         """Restart the VM after a failed change and add its differences from the previous state to the error."""
         name = seen.machine.name
         try:
-            before = [*seen.machine.vgpus.elements(), *(one for group in seen.machine.groups for one in group.vgpus)]
+            before = [*seen.machine.vgpus.elements(), *(vgpu for group in seen.machine.groups for vgpu in group.vgpus)]
             self._running.start(seen, sorted(before), decision.reach, None)
             differences = seen.machine.differences(read_vm(self._session, seen.reference, name).machine)
         except FleetError as other:

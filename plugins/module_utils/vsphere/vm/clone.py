@@ -10,50 +10,29 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ansible_collections.vgpu.fleet.plugins.module_utils.errors import FleetError, NothingSelected
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere import privileges, tasks
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.faults import Operation, moid_of
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.names import is_same_path, sent_name
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.read import inventory
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.read.inventory import HostFacts
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.session import Session
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm import (
-    cloud_init as vm_cloud_init,
-    hosts as vm_reach,
-    spec as vm_spec,
-)
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm.apply import (
-    Decision,
-    HostCache,
-    ReconfigureVm,
-    choose_host,
-    validate_devices,
-    warnings,
-)
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm.decide import plan as vm_plan
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm.decide.mark import CLONED, COMPLETE, OWNER, STAGE
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm.decide.plan import VmPlan
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm.decide.power import PRESENT
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm.decide.privileges import (
-    CLONE,
-    DEPLOY,
-    VIEW_POLICIES,
-    for_clone,
-)
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm.decide.rules import InvalidRequest
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm.dry_run import dry_run_clone
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm.find import storage_policy as vm_storage_policy
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm.find.finder import InventoryItem, VmFinder
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm.find.locations import Locations, Pool
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm.find.read import VmSnapshot, read_vm
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm.hosts import CandidateHosts
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm.request import VmRequest
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm.result import (
-    VmResult,
-    named_pci_devices,
-    named_vgpus,
-    predicted_groups,
-)
+from ...errors import FleetError, NothingSelected
+from .. import privileges, tasks
+from ..faults import Operation, moid_of
+from ..names import is_same_path, sent_name
+from ..read import inventory
+from ..read.inventory import HostFacts
+from ..session import Session
+from . import cloud_init as vm_cloud_init, hosts as vm_reach, spec as vm_spec
+from .apply import Decision, HostCache, ReconfigureVm, choose_host, validate_devices, warnings
+from .decide import plan as vm_plan
+from .decide.mark import CLONED, COMPLETE, OWNER, STAGE
+from .decide.plan import VmPlan
+from .decide.power import PRESENT
+from .decide.privileges import CLONE, DEPLOY, VIEW_POLICIES, for_clone
+from .decide.rules import InvalidRequest
+from .dry_run import dry_run_clone
+from .find import storage_policy as vm_storage_policy
+from .find.finder import InventoryItem, VmFinder
+from .find.locations import Locations, Pool
+from .find.read import VmSnapshot, read_vm
+from .hosts import CandidateHosts
+from .request import VmRequest
+from .result import VmResult, named_pci_devices, named_vgpus, predicted_groups
 
 KIB_PER_GIB = 1 << 20
 FIRST_CARD_KEY = -100
@@ -261,10 +240,12 @@ class CloneVm:
     def _required_privileges(self, made: ClonePlan) -> dict[Any, list[str]]:
         """Return the privileges for the clone and all later steps. The new VM inherits those of its folder."""
         plan, creation = made.decision.plan, self._creation
-        resizes = any(isinstance(one.device, self._session.vim.vm.device.VirtualDisk) for one in self._changes(made))
+        resizes = any(
+            isinstance(change.device, self._session.vim.vm.device.VirtualDisk) for change in self._changes(made)
+        )
         edits = any(
-            one.operation == "edit" and isinstance(one.device, self._session.vim.vm.device.VirtualEthernetCard)
-            for one in self._changes(made)
+            change.operation == "edit" and isinstance(change.device, self._session.vim.vm.device.VirtualEthernetCard)
+            for change in self._changes(made)
         )
         template = made.source.machine.template
         required = {

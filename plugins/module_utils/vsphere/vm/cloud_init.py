@@ -11,9 +11,9 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm.decide.mark import COMPLETE, STAGE
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm.decide.rules import InvalidRequest
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm.request import CloneOptions, Network
+from .decide.mark import COMPLETE, STAGE
+from .decide.rules import InvalidRequest
+from .request import CloneOptions, Network
 
 USER_DATA = "guestinfo.userdata"
 META_DATA = "guestinfo.metadata"

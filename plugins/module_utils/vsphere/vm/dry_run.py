@@ -9,16 +9,12 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any
 
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere import tasks
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.faults import (
-    Operation,
-    error_from,
-    fault_names,
-)
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.session import Session
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm import spec as vm_spec
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm.decide.plan import VmPlan
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm.find.read import VmSnapshot
+from .. import tasks
+from ..faults import Operation, error_from, fault_names
+from ..session import Session
+from . import spec as vm_spec
+from .decide.plan import VmPlan
+from .find.read import VmSnapshot
 
 SINCE = "6.7"
 # Faults whose cause the plan removes before it changes devices.

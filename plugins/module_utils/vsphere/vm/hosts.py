@@ -11,19 +11,15 @@ from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
-from ansible_collections.vgpu.fleet.plugins.module_utils.errors import NothingSelected, join_names
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.faults import Operation, moid_of
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.read import direct_path, inventory
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.read.device_groups import (
-    SINCE as GROUPS_SINCE,
-    GroupOffer,
-    offers_of,
-)
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.read.fleet import Snapshot
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.read.inventory import HostFacts
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.session import Session
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm.decide.model import PciId
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm.find.read import pci_devices
+from ...errors import NothingSelected, join_names
+from ..faults import Operation, moid_of
+from ..read import direct_path, inventory
+from ..read.device_groups import SINCE as GROUPS_SINCE, GroupOffer, offers_of
+from ..read.fleet import Snapshot
+from ..read.inventory import HostFacts
+from ..session import Session
+from .decide.model import PciId
+from .find.read import pci_devices
 
 DRS_MANUAL = "manual"
 DRS_DISABLED = "disabled"
@@ -102,7 +98,9 @@ class CandidateHosts:
 
     def most_vgpus(self, hardware_version: int) -> int | None:
         """Return the maximum number of vGPUs per VM, or None if no host reports a limit (vsphere.md 1.2)."""
-        host = next((one for one in self.hosts if one.profiles and one.browser is not None), None)
+        host = next(
+            (candidate for candidate in self.hosts if candidate.profiles and candidate.browser is not None), None
+        )
         if host is None:
             return None
         subject = Operation(f"tell what VMs on host {host.name} can have", host=host.name)
@@ -129,7 +127,14 @@ class CandidateHosts:
                 continue
             there = free.get(names.get(moid_of(values.get("runtime.host")), ""), [])
             for device in pci_devices(self._session, values.get("config.hardware.device")):
-                taken = next((one for one in there if one[0] in device.allowed and device.label in ("", one[1])), None)
+                taken = next(
+                    (
+                        pci_device
+                        for pci_device in there
+                        if pci_device[0] in device.allowed and device.label in ("", pci_device[1])
+                    ),
+                    None,
+                )
                 if taken:
                     there.remove(taken)
         return free

@@ -12,21 +12,16 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ansible_collections.vgpu.fleet.plugins.module_utils.errors import FleetError
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere import tasks
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.faults import (
-    Operation,
-    VsphereError,
-    error_from,
-    moid_of,
-)
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.session import Properties, Session
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm.decide.model import VmState
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm.decide.power import SOFT, PowerPlan
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm.find.read import VmSnapshot
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm.hosts import CandidateHosts
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm.request import VmRequest
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.waiting import until_holds
+from ...errors import FleetError
+from .. import tasks
+from ..faults import Operation, VsphereError, error_from, moid_of
+from ..session import Properties, Session
+from ..waiting import until_holds
+from .decide.model import VmState
+from .decide.power import SOFT, PowerPlan
+from .find.read import VmSnapshot
+from .hosts import CandidateHosts
+from .request import VmRequest
 
 # Maximum time to wait for a GPU to list a started VM. The API does not document how current the list is.
 ASSIGNMENT_SECONDS = 60
@@ -302,4 +297,4 @@ def _recommended_host(recommendations: Sequence[Any]) -> list[Any]:
 
 def _listing(properties: Properties, vm: Any) -> tuple[str, ...]:
     gpus = properties.get("config.graphicsInfo") or []
-    return tuple(sorted(str(gpu.pciId) for gpu in gpus if any(moid_of(one) == moid_of(vm) for one in gpu.vm or [])))
+    return tuple(sorted(str(gpu.pciId) for gpu in gpus if any(moid_of(user) == moid_of(vm) for user in gpu.vm or [])))

@@ -10,19 +10,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.names import real_name
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.read.device_groups import GroupOffer
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm.decide.devices import PciRequest
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm.decide.mark import OwnerClaim
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm.decide.place import Place
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm.decide.plan import DesiredVm
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm.decide.rules import (
-    InvalidRequest,
-    wanted_device_groups,
-    wanted_pci_devices,
-    wanted_vgpus,
-)
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm.find.finder import VmSelector
+from ..names import real_name
+from ..read.device_groups import GroupOffer
+from .decide.devices import PciRequest
+from .decide.mark import OwnerClaim
+from .decide.place import Place
+from .decide.plan import DesiredVm
+from .decide.rules import InvalidRequest, wanted_device_groups, wanted_pci_devices, wanted_vgpus
+from .find.finder import VmSelector
 
 AUTO = "auto"
 

@@ -10,20 +10,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ansible_collections.vgpu.fleet.plugins.module_utils.fleet import catalog
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.read.fleet import gpu_name
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm.decide.devices import (
-    DeviceDiff,
-    PciRequest,
-    request_of,
-)
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm.decide.model import (
-    OFF,
-    ON,
-    DeviceGroup,
-    VmState,
-    pci_id,
-)
+from ...fleet import catalog
+from ..read.fleet import gpu_name
+from .decide.devices import DeviceDiff, PciRequest, request_of
+from .decide.model import OFF, ON, DeviceGroup, VmState, pci_id
 
 
 @dataclass

@@ -6,16 +6,16 @@
 
 from __future__ import annotations
 
-from ansible_collections.vgpu.fleet.plugins.module_utils.errors import join_names
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.faults import VsphereError
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.session import Session
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm.apply import HostCache, ReconfigureVm
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm.clone import CloneVm
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm.decide.power import ABSENT
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm.find.finder import VmFinder
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm.find.lookup import left_alone, look_up
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm.request import VmRequest
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm.result import VmResult
+from ...errors import join_names
+from ..faults import VsphereError
+from ..session import Session
+from .apply import HostCache, ReconfigureVm
+from .clone import CloneVm
+from .decide.power import ABSENT
+from .find.finder import VmFinder
+from .find.lookup import left_alone, look_up
+from .request import VmRequest
+from .result import VmResult
 
 
 def run(session: Session, request: VmRequest, *, check_mode: bool) -> VmResult:

@@ -10,9 +10,9 @@ import copy
 from collections.abc import Iterator
 from typing import Any
 
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.session import Session
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm.decide.devices import DeviceDiff, PciRequest
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm.decide.plan import VmPlan
+from ..session import Session
+from .decide.devices import DeviceDiff, PciRequest
+from .decide.plan import VmPlan
 
 # Keys of new devices are negative and only identify the devices within one request.
 FIRST_KEY = -200

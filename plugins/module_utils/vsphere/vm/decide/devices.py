@@ -10,14 +10,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.read.device_groups import GroupOffer
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm.decide.model import (
-    DeviceGroup,
-    PciDevice,
-    PciId,
-    VmState,
-    pci_id,
-)
+from ...read.device_groups import GroupOffer
+from .model import DeviceGroup, PciDevice, PciId, VmState, pci_id
 
 
 @dataclass(frozen=True, order=True)
@@ -165,7 +159,14 @@ def _match(has: Sequence[PciDevice], wanted: Sequence[PciRequest]) -> tuple[list
     free = sorted(has, key=lambda device: (len(device.allowed), device.key))
     unserved = []
     for request in sorted(wanted):
-        found = next((one for one in free if request.ids in one.allowed and request.label == one.label), None)
+        found = next(
+            (
+                pci_device
+                for pci_device in free
+                if request.ids in pci_device.allowed and request.label == pci_device.label
+            ),
+            None,
+        )
         if found is None:
             unserved.append(request)
         else:

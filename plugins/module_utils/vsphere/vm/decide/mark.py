@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ansible_collections.vgpu.fleet.plugins.module_utils.errors import FleetError
+from ....errors import FleetError
 
 DEFAULT_OWNER = "vgpu.fleet"
 OWNER = "vgpu.fleet.owner"

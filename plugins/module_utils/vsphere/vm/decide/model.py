@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm.decide.mark import Mark
+from .mark import Mark
 
 ON = "on"
 OFF = "off"

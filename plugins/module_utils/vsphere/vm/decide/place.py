@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ansible_collections.vgpu.fleet.plugins.module_utils.errors import FleetError
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.names import path_parts, real_name
+from ....errors import FleetError
+from ...names import path_parts, real_name
 
 # The name in paths of the folder that holds all VMs of a datacenter.
 VM_FOLDER = "vm"

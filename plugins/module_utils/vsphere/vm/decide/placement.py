@@ -10,17 +10,13 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from ansible_collections.vgpu.fleet.plugins.module_utils.errors import FleetError
-from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.model import MIG, Fleet, Holder, Node, could_be
-from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.profile import parse_or_none
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.capacity import (
-    GpuClasses,
-    HostCapacity,
-    room_of,
-)
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm.decide.devices import DeviceDiff, PciRequest
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm.decide.model import PciId, counted
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm.decide.rules import serves
+from ....errors import FleetError
+from ....fleet.model import MIG, Fleet, Holder, Node, could_be
+from ....fleet.profile import parse_or_none
+from ...capacity import GpuClasses, HostCapacity, room_of
+from .devices import DeviceDiff, PciRequest
+from .model import PciId, counted
+from .rules import serves
 
 
 class NoRoom(FleetError):

@@ -11,22 +11,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.read.device_groups import GroupOffer
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm.decide import (
-    devices as vm_devices,
-    requirements as vm_prepare,
-)
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm.decide.devices import DeviceDiff, PciRequest
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm.decide.mark import OWNER, STAGE
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm.decide.model import OFF, ON, VmState
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm.decide.power import (
-    ABSENT,
-    NEVER,
-    POWERED_ON,
-    PowerPlan,
-    power_plan,
-)
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm.decide.requirements import SettingsChange
+from ...read.device_groups import GroupOffer
+from . import devices as vm_devices, requirements as vm_prepare
+from .devices import DeviceDiff, PciRequest
+from .mark import OWNER, STAGE
+from .model import OFF, ON, VmState
+from .power import ABSENT, NEVER, POWERED_ON, PowerPlan, power_plan
+from .requirements import SettingsChange
 
 
 @dataclass(frozen=True)
@@ -173,7 +164,7 @@ def why_off(made: VmPlan) -> list[str]:
     added = [
         *devices.add_vgpus,
         *map(str, devices.add_pci),
-        *(f"device group {one.name}" for one in devices.add_groups),
+        *(f"device group {device_group.name}" for device_group in devices.add_groups),
     ]
     if added:
         reasons.append(f"add {_counts(added)}")

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ansible_collections.vgpu.fleet.plugins.module_utils.errors import FleetError
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm.decide.model import OFF, ON, SUSPENDED, VmState
+from ....errors import FleetError
+from .model import OFF, ON, SUSPENDED, VmState
 
 PRESENT = "present"
 POWERED_ON = "powered_on"

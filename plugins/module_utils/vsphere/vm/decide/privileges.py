@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm.decide.plan import VmPlan
+from .plan import VmPlan
 
 SETTINGS = {
     "cpus": "VirtualMachine.Config.CPUCount",

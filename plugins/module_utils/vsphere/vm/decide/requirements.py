@@ -10,11 +10,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ansible_collections.vgpu.fleet.plugins.module_utils.errors import FleetError
-from ansible_collections.vgpu.fleet.plugins.module_utils.fleet import catalog
-from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.profile import Profile, board_key, parse_or_none
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm.decide.devices import PciRequest
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm.decide.model import VmState
+from ....errors import FleetError
+from ....fleet import catalog
+from ....fleet.profile import Profile, board_key, parse_or_none
+from .devices import PciRequest
+from .model import VmState
 
 EFI = "efi"
 # ESXi 7.0 introduced assignable hardware with this hardware version.

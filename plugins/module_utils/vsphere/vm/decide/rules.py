@@ -10,17 +10,12 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from ansible_collections.vgpu.fleet.plugins.module_utils.errors import FleetError, did_you_mean, join_names
-from ansible_collections.vgpu.fleet.plugins.module_utils.fleet import catalog
-from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.profile import (
-    Profile,
-    board_key,
-    parse_or_none,
-    vsphere_name,
-)
-from ansible_collections.vgpu.fleet.plugins.module_utils.fleet.profile_resolver import ProfileResolver, UnknownProfile
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm.decide.devices import PciRequest
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm.decide.model import PciId, counted
+from ....errors import FleetError, did_you_mean, join_names
+from ....fleet import catalog
+from ....fleet.profile import Profile, board_key, parse_or_none, vsphere_name
+from ....fleet.profile_resolver import ProfileResolver, UnknownProfile
+from .devices import PciRequest
+from .model import PciId, counted
 
 HEX = 16
 # Several vGPUs of series C with a part of the framebuffer in one VM (nvidia.md 5.1).
@@ -179,7 +174,7 @@ def _not_offered(vm: str, profile: str, everything: set[str]) -> NotOffered:
             " vgpu.fleet.vsphere_gpu_host.",
         )
     parsed = parse_or_none(profile)
-    boards = {one.board for one in map(parse_or_none, everything) if one}
+    boards = {profile.board for profile in map(parse_or_none, everything) if profile}
     same = {name for name in everything if parsed and (one := parse_or_none(name)) and one.key[0] == parsed.key[0]}
     alike = did_you_mean(profile, same or everything)
     if not alike:

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from ansible_collections.vgpu.fleet.plugins.module_utils.errors import FleetError, did_you_mean, join_names
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.faults import Operation, VsphereError, moid_of
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.names import path_parts, real_name, stored_name
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.session import Session
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm.decide.place import folder_path, is_datacenter
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm.find.path import ancestor, path_of
+from ....errors import FleetError, did_you_mean, join_names
+from ...faults import Operation, VsphereError, moid_of
+from ...names import path_parts, real_name, stored_name
+from ...session import Session
+from ..decide.place import folder_path, is_datacenter
+from .path import ancestor, path_of
 
 
 class VmNotFound(FleetError):

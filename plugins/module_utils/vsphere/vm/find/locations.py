@@ -10,11 +10,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ansible_collections.vgpu.fleet.plugins.module_utils.errors import FleetError, did_you_mean, join_names
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.faults import Operation, moid_of
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.read.inventory import HostFacts
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.session import Properties, Session
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm.decide.place import ROOT_POOL
+from ....errors import FleetError, did_you_mean, join_names
+from ...faults import Operation, moid_of
+from ...read.inventory import HostFacts
+from ...session import Properties, Session
+from ..decide.place import ROOT_POOL
 
 
 class LocationNotFound(FleetError):

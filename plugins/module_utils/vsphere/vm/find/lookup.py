@@ -9,17 +9,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.names import is_same_path
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.session import Session
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm.apply import HostCache
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm.decide.place import (
-    Location,
-    contradictions,
-    elsewhere,
-)
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm.find.finder import VmFinder
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm.find.read import VmSnapshot, read_vm
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm.request import VmRequest
+from ...names import is_same_path
+from ...session import Session
+from ..apply import HostCache
+from ..decide.place import Location, contradictions, elsewhere
+from ..request import VmRequest
+from .finder import VmFinder
+from .read import VmSnapshot, read_vm
 
 
 def look_up(session: Session, request: VmRequest, tree: VmFinder, hosts: HostCache) -> VmSnapshot | None:
@@ -32,10 +28,10 @@ def look_up(session: Session, request: VmRequest, tree: VmFinder, hosts: HostCac
     if len(candidates) > 1 and not place.compute:
         raise tree.ambiguous(identity.name, candidates)
     seen = [_seen(session, reference, request, hosts) for reference in candidates]
-    judged = [(one, contradictions(place, one.location)) for one in seen]
+    judged = [(vm, contradictions(place, vm.location)) for vm in seen]
     inside = [one for one, wrong in judged if not wrong]
     if len(inside) > 1:
-        raise tree.ambiguous(identity.name, [one.reference for one in inside])
+        raise tree.ambiguous(identity.name, [vm.reference for vm in inside])
     if inside:
         return inside[0]
     near = [(one.location, wrong) for one, wrong in judged if identity.certain or _in_reach(one, request, hosts)]

@@ -9,21 +9,21 @@ from __future__ import annotations
 from collections.abc import Container, Iterator, Mapping
 from typing import Any
 
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.faults import moid_of
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.names import stored_name
+from ...faults import moid_of
+from ...names import stored_name
 
 Known = Mapping[str, Mapping[str, Any]]
 
 
 def path_of(moid: str, known: Known) -> str:
     """Return an inventory path such as `/dc1/vm/team/web`. `known` maps ids to the name and parent of each object."""
-    names = [stored_name(str(known[one]["name"])) for one in _upward(moid, known)]
+    names = [stored_name(str(known[ancestor]["name"])) for ancestor in _upward(moid, known)]
     return "/" + "/".join(reversed(names))
 
 
 def ancestor(moid: str, known: Known, among: Container[str]) -> str:
     """Return the id of the object or its nearest ancestor in `among`, or an empty string."""
-    return next((one for one in _upward(moid, known) if one in among), "")
+    return next((ancestor for ancestor in _upward(moid, known) if ancestor in among), "")
 
 
 def _upward(moid: str, known: Known) -> Iterator[str]:

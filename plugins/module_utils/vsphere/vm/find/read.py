@@ -10,27 +10,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ansible_collections.vgpu.fleet.plugins.module_utils.errors import FleetError
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.faults import Operation, moid_of
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.read.device_groups import (
-    SINCE as GROUPS_SINCE,
-    names_by_key,
-)
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.session import Properties, Session
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm.decide.mark import mark_of
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm.decide.model import (
-    OFF,
-    ON,
-    SUSPENDED,
-    DeviceGroup,
-    Disk,
-    GroupMember,
-    NetworkCard,
-    PciDevice,
-    VmState,
-)
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm.decide.place import ROOT_POOL, Location
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm.find.path import path_of
+from ....errors import FleetError
+from ...faults import Operation, moid_of
+from ...read.device_groups import SINCE as GROUPS_SINCE, names_by_key
+from ...session import Properties, Session
+from ..decide.mark import mark_of
+from ..decide.model import OFF, ON, SUSPENDED, DeviceGroup, Disk, GroupMember, NetworkCard, PciDevice, VmState
+from ..decide.place import ROOT_POOL, Location
+from .path import path_of
 
 PATHS = (
     "name",
@@ -91,7 +78,11 @@ def read_vm(session: Session, reference: Any, name: str, *, compute: bool = Fals
 
     def way(name: str, kind: Any, path: str) -> Any:
         return query.TraversalSpec(
-            name=name, type=kind, path=path, skip=False, selectSet=[query.SelectionSpec(name=one) for one in ways]
+            name=name,
+            type=kind,
+            path=path,
+            skip=False,
+            selectSet=[query.SelectionSpec(name=way_name) for way_name in ways],
         )
 
     ways = {"up": (vim.ManagedEntity, "parent"), "vapp": (vim.VirtualMachine, "parentVApp")}
@@ -207,7 +198,9 @@ def pci_devices(session: Session, devices: Any) -> Iterator[PciDevice]:
             key=int(device.key),
             name=str(device.deviceInfo.label) if device.deviceInfo else "",
             profile=str(backing.vgpu) if isinstance(backing, passthrough.VmiopBackingInfo) else "",
-            allowed=tuple((_unsigned(one.vendorId), _unsigned(one.deviceId)) for one in backing.allowedDevice)
+            allowed=tuple(
+                (_unsigned(device_id.vendorId), _unsigned(device_id.deviceId)) for device_id in backing.allowedDevice
+            )
             if whole
             else (),
             label=str(backing.customLabel or "") if whole else "",

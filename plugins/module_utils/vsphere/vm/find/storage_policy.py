@@ -9,10 +9,10 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from ansible_collections.vgpu.fleet.plugins.module_utils.errors import did_you_mean, join_names
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.faults import Operation
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.session import Session
-from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.vm.find.locations import LocationNotFound
+from ....errors import did_you_mean, join_names
+from ...faults import Operation
+from ...session import Session
+from .locations import LocationNotFound
 
 
 def profile_spec(session: Session, name: str) -> Any:

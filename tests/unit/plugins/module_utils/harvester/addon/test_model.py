@@ -231,6 +231,14 @@ def test_a_collision_is_resolved_on_what_is_there_now():
     assert len(server.sent) == 2
 
 
+def test_endless_collisions_end_with_an_error_that_names_the_addon(monkeypatch):
+    monkeypatch.setattr("time.sleep", lambda _seconds: None)
+    server = Server(*[Conflict("changed meanwhile", status=409)] * 100)
+    with pytest.raises(Conflict, match="changes faster than it can be written"):
+        operation(server, values={"b": 2}).run(check_mode=False)
+    assert len(server.sent) == 10
+
+
 class DriverServer(Server):
     """The driver's addon is on, and there are VMs."""
 
