@@ -386,7 +386,8 @@ def _backoff(attempt: int) -> float:
 
 
 def _bypasses_proxy(access: ConnectionConfig) -> bool:
-    from urllib.request import proxy_bypass_environment
+    # The type definitions lack it, as the documentation of Python does.
+    from urllib.request import proxy_bypass_environment  # type: ignore[attr-defined]
 
     server = urlsplit(access.host)
     host = f"{server.hostname or ''}:{server.port}" if server.port else server.hostname or ""
