@@ -49,6 +49,8 @@ class Step:
     name: str
     # The object to write; what is secret in it is never shown.
     body: Json = field(default_factory=dict, repr=False)
+    # The uid of an object to delete: a new object of that name is not the one that was read.
+    uid: str = ""
 
     @property
     def said(self) -> str:
@@ -169,7 +171,7 @@ def _pools(request: ClusterRequest, there: Namespace) -> tuple[list[Step], list[
         elif not is_ours(deployment, request.owner, request.name):
             kept.append(f"MachineDeployment {name} stays: it {whose(deployment)}.")
         elif "deletionTimestamp" not in deployment["metadata"]:
-            gone.append(Step(DELETE, "MachineDeployment", name))
+            gone.append(_deletion("MachineDeployment", deployment))
     return gone, kept
 
 
@@ -179,7 +181,7 @@ def unused_templates(
     """Return the deletion of templates of ours that nothing refers to any more."""
     used = referenced(there) | {(body["kind"], body["metadata"]["name"]) for body in wanted}
     return [
-        Step(DELETE, kind, str(found["metadata"]["name"]))
+        _deletion(kind, found)
         for kind in TEMPLATES
         for found in there.all(kind)
         if is_ours(found, request.owner, request.name)
@@ -242,15 +244,20 @@ def removal(request: ClusterRequest, there: Namespace, *, foreign_pools: bool) -
                 " with it.",
                 hint="Delete them first, or set delete_foreign_pools to true.",
             )
-    steps = [Step(DELETE, "Cluster", request.name)] if cluster is not None else []
+    steps = [_deletion("Cluster", cluster)] if cluster is not None else []
     return Plan((*steps, *_leftovers(request, there)), tuple(_kept(request, there)))
+
+
+def _deletion(kind: str, item: Mapping[str, Any]) -> Step:
+    metadata = item["metadata"]
+    return Step(DELETE, kind, str(metadata["name"]), uid=str(metadata.get("uid") or ""))
 
 
 def _leftovers(request: ClusterRequest, there: Namespace) -> list[Step]:
     """Return the objects that Cluster API leaves behind, and those of a run that ended before it made the Cluster."""
     kinds = ("MachineDeployment", "KubeadmControlPlane", *TEMPLATES, "VSphereCluster", "ClusterResourceSet", "Secret")
     return [
-        Step(DELETE, kind, str(item["metadata"]["name"]))
+        _deletion(kind, item)
         for kind in kinds
         for item in there.all(kind)
         if is_ours(item, request.owner, request.name)

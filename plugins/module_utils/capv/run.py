@@ -134,7 +134,7 @@ class ClusterChange:
 
     def _delete(self, step: Step) -> None:
         try:
-            self._api.delete(self._versions.path(step.kind, self._request.namespace, step.name))
+            self._api.delete(self._versions.path(step.kind, self._request.namespace, step.name), uid=step.uid)
         except NotFound:
             return
 

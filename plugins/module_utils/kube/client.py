@@ -148,8 +148,10 @@ class ApiClient:
     def post(self, path: str, body: Any, *, dry_run: bool = False) -> Json:
         return self._request("POST", path, query={"dryRun": "All"} if dry_run else {}, body=body)
 
-    def delete(self, path: str, *, dry_run: bool = False) -> Json:
-        return self._request("DELETE", path, query={"dryRun": "All"} if dry_run else {})
+    def delete(self, path: str, *, uid: str = "", dry_run: bool = False) -> Json:
+        """Delete an object. With `uid`, a new object that somebody else made under the same name stays."""
+        body = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": uid}} if uid else None
+        return self._request("DELETE", path, query={"dryRun": "All"} if dry_run else {}, body=body)
 
     def together(self, calls: list[Callable[[], Any]]) -> list[Any]:
         """Run calls in parallel. Raise the first error once all calls have ended."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import Any
@@ -454,11 +455,11 @@ class PoolChange:
 
     def _drop_config(self, name: str) -> None:
         reading = self._rancher.read()
-        if f"{self._rancher.namespace}/{name}" in reading.configs.items and not self._stays_because(reading, name):
-            try:
-                self._rancher.api.delete(self._config_path(name))
-            except NotFound:
-                return
+        config = reading.configs.items.get(f"{self._rancher.namespace}/{name}")
+        if config is not None and not self._stays_because(reading, name):
+            # Not found, or a conflict: the config is gone, and somebody else may have made one of this name.
+            with suppress(NotFound, Conflict):
+                self._rancher.api.delete(self._config_path(name), uid=str(config["metadata"].get("uid") or ""))
 
     def _stays_because(self, reading: RancherSnapshot, name: str) -> str:
         """Return why a config is not deleted with its pool: another pool refers to it, or it lacks the owner mark."""

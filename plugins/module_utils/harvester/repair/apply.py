@@ -224,7 +224,7 @@ class Repair:
         try:
             self.cluster.api.patch(path, body, dry_run=self.check_mode)
             if not self.check_mode and not claim.deleting:
-                self.cluster.api.delete(path)
+                self.cluster.api.delete(path, uid=str(claim.claim["metadata"].get("uid") or ""))
         except NotFound:
             return
         except AdmissionDenied as error:

@@ -140,8 +140,11 @@ def test_removal_deletes_everything_of_ours_and_nothing_else() -> None:
     for kind in ("Secret", "VSphereMachineTemplate"):
         foreign = {"kind": kind, "metadata": {"name": "theirs", "labels": {CLUSTER_NAME: "ml"}}}
         there.by_kind[kind]["theirs"] = foreign  # type: ignore[index]
+    for kind, name in mine:
+        there.by_kind[kind][name]["metadata"]["uid"] = f"{kind}-{name}"
     plan = removal(there)
     assert {(step.kind, step.name) for step in plan.steps if step.action == DELETE} == mine
+    assert all(step.uid == f"{step.kind}-{step.name}" for step in plan.steps)
     assert plan.steps[0].said == "delete Cluster ml"
     assert len(plan.kept) == 2
 

@@ -117,6 +117,13 @@ def test_each_group_has_a_header_of_its_own_and_patches_are_merge_patches(serve)
     assert asked.body == {"spec": {"enabled": True}}
 
 
+def test_a_deletion_names_the_object_that_was_read(serve):
+    server, api = serve(answering(200))
+    api.delete("/x", uid="1-2-3", dry_run=True)
+    (asked,) = server.asked
+    assert (asked.path, asked.body["preconditions"]) == ("/x?dryRun=All", {"uid": "1-2-3"})
+
+
 def test_a_watch_yields_events_as_they_come(serve):
     events = [{"type": "ADDED", "object": {"n": number}} for number in range(3)]
     _server, api = serve(answering(200, events))

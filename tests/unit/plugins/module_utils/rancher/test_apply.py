@@ -44,7 +44,13 @@ class FakeApi:
 
     def put(self, kind: str, name: str, content: Json, **metadata: Any) -> None:
         self.version += 1
-        known = {"name": name, "namespace": NAMESPACE, "resourceVersion": str(self.version), **metadata}
+        known = {
+            "name": name,
+            "namespace": NAMESPACE,
+            "uid": f"uid-{self.version}",
+            "resourceVersion": str(self.version),
+            **metadata,
+        }
         self.objects[kind][name] = {"metadata": known, **content}
 
     def cluster(self, name: str, *pools: Json) -> None:
@@ -80,9 +86,11 @@ class FakeApi:
             thing.pop(key, None)
         return copy.deepcopy(thing)
 
-    def delete(self, path: str) -> None:
+    def delete(self, path: str, *, uid: str = "") -> None:
         kind, name = path.split("/")[-2:]
         self._written("delete", name)
+        if uid not in ("", self.objects[kind][name]["metadata"]["uid"]):
+            raise Conflict("Precondition failed: UID in precondition", status=409)
         del self.objects[kind][name]
 
 
@@ -239,6 +247,16 @@ def test_h1_a_config_goes_with_its_pool_only_if_it_is_ours_and_nobody_elses(
     assert ("nc-x1" not in api.objects["harvesterconfigs"]) is goes
     assert outcome.warnings == predicted
     assert any("nc-x1 stays" in text for text in predicted) is not goes
+
+
+def test_h1_a_config_that_somebody_else_made_again_under_its_name_stays(api: FakeApi) -> None:
+    api.put("harvesterconfigs", "nc-x1", {"cpuCount": "4"}, labels=OURS)
+    api.cluster("demo", pool("cp", "nc-cp"), pool("gpu", "nc-x1"))
+    # Before the deletion of the config comes the patch of the cluster.
+    api.meanwhile = [lambda: None, lambda: api.put("harvesterconfigs", "nc-x1", {"cpuCount": "2"})]
+    change(api, "demo", "gpu").remove(check_mode=False)
+    assert api.writes[-1] == ("delete", "nc-x1")
+    assert api.objects["harvesterconfigs"]["nc-x1"]["cpuCount"] == "2"
 
 
 def test_h1_an_owner_that_no_label_can_hold_is_refused(api: FakeApi) -> None:
