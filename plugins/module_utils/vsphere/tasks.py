@@ -93,17 +93,17 @@ def _progress(seen: watch.Seen) -> str:
 
 def _ending(session: Session, task: Any, subject: Operation, state: Properties) -> Properties:
     """Return the error and the result of one task that has ended, from the XML if pyVmomi cannot parse them."""
+    failed = state["info.state"] == "error"
     try:
         ((_task, found),) = session.read(subject, [task], ENDING)
-    except VsphereError as error:
-        failed = state["info.state"] == "error"
+        return found
+    except VsphereError:
         faults = session.unparsed_faults(subject, task, "info.error" if failed else "info.result")
         if not faults:
             raise
-        if failed:
-            return {"info.error": faults[0]}
-        raise error_from(faults[0], subject, session.name_of) from error
-    return found
+    if failed:
+        return {"info.error": faults[0]}
+    raise error_from(faults[0], subject, session.name_of)
 
 
 def _task_result(session: Session, seen: Properties, subject: Operation) -> Any:

@@ -604,10 +604,15 @@ def test_what_is_returned_is_what_the_documentation_says(vcenter, playbooks):
     assert set(result["vgpus"][0]) == set(documented["vgpus"]["contains"])
 
 
-def test_the_examples_of_the_documentation_run(vcenter, playbooks):
+def test_the_examples_of_the_documentation_run(start, section, playbooks):
+    nvlink = {"name": "Nvidia:2@nvidia_a40-48q%NVLink", "description": "Two GPUs connected by NVLink"}
+    nvlink["devices"] = [{"address": f"0000:{bus}:00.0", "profile": "nvidia_a40-48q"} for bus in ("3b", "3d")]
+    section["clusters"][0]["hosts"][0]["device_groups"] = [nvlink]
+    vcenter = start(section)
     results = playbooks(vcenter).run(examples(MODULE))
     assert not any(result.failed for result in results), [result.message for result in results]
-    first, larger, said, worker, none, gone, adopted = results
+    first, larger, said, worker, grouped, none, gone, adopted = results
+    assert grouped["device_groups"][0]["name"] == nvlink["name"]
     assert [first.changed, larger.changed, worker.changed, none.changed, gone.changed] == [True] * 5
     assert adopted["diff"] == {"before": {"owner": None}, "after": {"owner": "vgpu.fleet"}}
     assert larger["restarted"]

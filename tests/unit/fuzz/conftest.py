@@ -21,7 +21,11 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
 
 @pytest.fixture(scope="module", autouse=True)
 def _worlds() -> Iterator[None]:
+    from ansible_collections.vgpu.fleet.plugins.module_utils.vsphere.session import Session
+
     from tests.unit.fuzz.harness import connected
 
-    with connected():
+    with connected(), pytest.MonkeyPatch.context() as patch:
+        # The vCenter in memory has no HTTP. Without a response to shorten, modules read through pyVmomi.
+        patch.setattr(Session, "raw", lambda *_arguments: (0, b""))
         yield
