@@ -395,15 +395,6 @@ EXAMPLES = r"""
       - profile: A40-4Q
     state: powered_on
 
-- name: Give a VM two GPUs that NVLink connects, as one device group
-  vgpu.fleet.vsphere_vgpu_vm:
-    name: trainer-nvlink
-    template: ubuntu-22.04-efi
-    cluster: gpu
-    device_groups:
-      - name: Nvidia:2@nvidia_a40-48q%NVLink
-    state: powered_on
-
 - name: Remove all vGPUs from the VM
   vgpu.fleet.vsphere_vgpu_vm:
     name: trainer
@@ -417,6 +408,15 @@ EXAMPLES = r"""
     state: absent
     power_cycle: hard
   loop: [trainer, worker-1]
+
+- name: Give a VM two GPUs that NVLink connects, as one device group
+  vgpu.fleet.vsphere_vgpu_vm:
+    name: trainer-nvlink
+    template: ubuntu-22.04-efi
+    cluster: gpu
+    device_groups:
+      - name: Nvidia:2@nvidia_a40-48q%NVLink
+    state: powered_on
 
 - name: Take over a VM that was created manually
   vgpu.fleet.vsphere_vgpu_vm:

@@ -611,7 +611,7 @@ def test_the_examples_of_the_documentation_run(start, section, playbooks):
     vcenter = start(section)
     results = playbooks(vcenter).run(examples(MODULE))
     assert not any(result.failed for result in results), [result.message for result in results]
-    first, larger, said, worker, grouped, none, gone, adopted = results
+    first, larger, said, worker, none, gone, grouped, adopted = results
     assert grouped["device_groups"][0]["name"] == nvlink["name"]
     assert [first.changed, larger.changed, worker.changed, none.changed, gone.changed] == [True] * 5
     assert adopted["diff"] == {"before": {"owner": None}, "after": {"owner": "vgpu.fleet"}}
